@@ -1,0 +1,74 @@
+# Everything a newcomer types. `make help` lists it; each target sets up what it lacks.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3.11
+DATE ?= 2017-11-21
+STORE ?= .thawline
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# The stamps carry the locks' digests: a changed lock is installed on the next call, an unchanged one never again.
+CPU := $(VENV)/cpu-$(shell sha256sum requirements/cpu.txt pyproject.toml | sha256sum | cut -c1-16).stamp
+DEV := $(VENV)/dev-$(shell sha256sum requirements/dev.txt pyproject.toml | sha256sum | cut -c1-16).stamp
+DEMO_LOG := .thawline/logs/complete_journey
+TORCH := $(shell grep '^torch==' requirements/cpu.txt)
+
+# A lock is complete, so pip resolves nothing. The CPU build of torch is looked for where pip looks anyway, then on
+# PyTorch's own index.
+define install
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	echo "setting up $(VENV) from $(1): a minute or two"
+	$(PIP) install --quiet --no-deps $(TORCH) 2>/dev/null \
+		|| $(PIP) install --quiet --no-deps --index-url https://download.pytorch.org/whl/cpu $(TORCH)
+	$(PIP) install --quiet --no-deps --requirement $(1)
+	$(PIP) install --quiet --no-deps --editable .
+endef
+
+.PHONY: help retrain test test-gpu lint ui lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
+
+retrain: $(CPU) $(DEMO_LOG) ## the daily retrain on the demo log: [DATE=2017-11-21] [STORE=.thawline]
+	@$(BIN)/thawline retrain --recipe complete_journey --date $(DATE) --store $(STORE)
+
+test: $(DEV) ## every test that needs no GPU
+	@$(BIN)/python -m pytest -n 2 -m "not gpu" tests
+
+test-gpu: $(DEV) ## every test that needs a GPU; run it in an environment of requirements/gpu.txt
+	@$(BIN)/python -m pytest -m gpu tests
+
+lint: $(DEV) ## ruff and mypy over all code
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+ui: $(CPU) ## MLflow on localhost:5000, over the runs and models of STORE
+	@$(BIN)/mlflow ui --host 127.0.0.1 --port 5000 --backend-store-uri sqlite:///$(abspath $(STORE))/mlflow.db
+
+bench-%: $(CPU) $(DEMO_LOG) ## a benchmark by name, e.g. bench-strategies: [QUICK=1]
+	@$(BIN)/python -m benchmarks.$(subst -,_,$*) $(if $(QUICK),--quick)
+
+lock: $(DEV) ## resolve requirements/*.in into complete locks, keeping what still fits: [UPGRADE=1]
+	@cd requirements && for name in cpu data dev; do \
+		../$(BIN)/pip-compile --quiet --strip-extras --no-header --no-emit-index-url --no-emit-find-links \
+			--unsafe-package fbgemm-gpu $(if $(UPGRADE),--upgrade) \
+			$$([ $$name = cpu ] || echo --constraint cpu.txt) --output-file $$name.txt $$name.in; \
+	done
+
+clean: ## remove the environment, never the store
+	@rm -rf $(VENV)
+
+$(CPU):
+	@$(call install,requirements/cpu.txt)
+	@rm -f $(VENV)/cpu-*.stamp && touch $@
+
+$(DEV):
+	@$(call install,requirements/dev.txt)
+	@rm -f $(VENV)/*.stamp && touch $@ $(CPU)
+
+$(DEMO_LOG): | $(CPU)
+	@$(BIN)/thawline data import complete-journey --out $@
