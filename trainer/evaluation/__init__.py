@@ -1,0 +1,1 @@
+"""Metrics, lift with confidence intervals, and the gate: numpy and pandas only, no torch."""
