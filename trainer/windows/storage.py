@@ -11,7 +11,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -35,7 +35,9 @@ def local_path(uri: str) -> Path:
     """
     scheme = _URI_SCHEME.match(uri)
     if scheme:
-        raise InputError(f"{uri}: {scheme[1]}:// storage is not supported; copy the data to a local folder and name that")
+        raise InputError(
+            f"{uri}: {scheme[1]}:// storage is not supported; copy the data to a local folder and name that"
+        )
     return Path(uri)
 
 
@@ -56,7 +58,8 @@ def file_aside(target: Path) -> Iterator[Path]:
     except OSError as error:
         raise _unwritable(target, error) from error
     finally:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink()
 
 
 @contextmanager
@@ -93,7 +96,9 @@ def _aside(target: Path) -> Path:
 
 
 def _unwritable(target: Path, error: OSError) -> InputError:
-    return InputError(f"{target}: cannot be written ({error.strerror or error}); free the space or choose another folder")
+    return InputError(
+        f"{target}: cannot be written ({error.strerror or error}); free the space or choose another folder"
+    )
 
 
 def write_json(target: Path, content: dict[str, Any]) -> None:
@@ -163,7 +168,9 @@ def list_files(logs_uri: str, day: date) -> list[Path]:
     if not files:
         days = list_days(logs_uri)
         known = f"the newest day there is {days[-1]}" if days else "it holds no day at all"
-        raise InputError(f"{logs_uri}: no logs for {day} (dt={day}/*.parquet); {known}; add that day or choose another date")
+        raise InputError(
+            f"{logs_uri}: no logs for {day} (dt={day}/*.parquet); {known}; add that day or choose another date"
+        )
     return files
 
 
@@ -187,4 +194,6 @@ def fingerprint(path: Path) -> Fingerprint:
             digest = hashlib.file_digest(stream, "sha256")
             return Fingerprint(name=path.name, num_bytes=stream.tell(), sha256=digest.hexdigest())
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error}); make it readable or remove it") from error
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror or error}); make it readable or remove it"
+        ) from error
