@@ -25,7 +25,7 @@ from tqdm import tqdm
 from trainer.errors import InputError
 from trainer.recipe import LogsConfig
 from trainer.windows import contract
-from trainer.windows.sources import write_day
+from trainer.windows.storage import write_day
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -50,6 +50,9 @@ PIN_FEATURES = (
     "log_user_buys_in_category",
 )
 
+IS_DISPLAYED, IS_MAILED, IS_ON_MAILER_COVER = 1, 2, 4
+_NUM_FLAGS = 3
+
 _EPOCH_DAY_US = 86_400_000_000
 _MAILER_COVERS = ("D", "F", "H", "L")  # front and back page, front and back of the wrap
 
@@ -68,6 +71,16 @@ class _Purchases:
     spend: Floats
     is_discounted: NDArray[np.bool_]
     basket: Ints
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Promotions:
+    """Products on promotion, one a (store, week, product), ordered by ``offer``; arrays of length M."""
+
+    offer: Ints
+    store_week: Ints
+    pin: Ints
+    flags: Ints
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,47 +149,44 @@ def _read_purchases(data: Path) -> _Purchases:
     )
 
 
-def _read_promotions(data: Path) -> pa.Table:
-    """Promotions, one row a (store, week, product), ordered so; with two booleans and where the mailer shows it."""
+def _read_promotions(data: Path) -> _Promotions:
+    """Sorts 21 million rows as one integer each: the offer's key above, its flags in the lowest bits."""
     table = pq.read_table(data / "promotions.parquet")
-    return (
-        pa.table(
-            {
-                "store": table["store_id"],
-                "week": table["week"],
-                "pin": table["product_id"],
-                "is_displayed": pc.not_equal(table["display_location"], "0"),
-                "is_mailed": pc.not_equal(table["mailer_location"], "0"),
-                "is_on_mailer_cover": pc.is_in(table["mailer_location"], pa.array(_MAILER_COVERS)),
-            }
-        )
-        .group_by(["store", "week", "pin"])
-        .aggregate([("is_displayed", "max"), ("is_mailed", "max"), ("is_on_mailer_cover", "max")])
-        .sort_by([("store", "ascending"), ("week", "ascending"), ("pin", "ascending")])
+    flags = (
+        _ints(pc.not_equal(table["display_location"], "0")) * IS_DISPLAYED
+        + _ints(pc.not_equal(table["mailer_location"], "0")) * IS_MAILED
+        + _ints(pc.is_in(table["mailer_location"], pa.array(_MAILER_COVERS))) * IS_ON_MAILER_COVER
+    )
+    offer = _pair_key(_key(_ints(table["store_id"]), _ints(table["week"])), _ints(table["product_id"]))
+    rows = np.sort(offer << _NUM_FLAGS | flags)
+    first = np.flatnonzero(np.diff(rows >> _NUM_FLAGS, prepend=-1))
+    offers = rows[first] >> _NUM_FLAGS
+    store_week, pin = _split_key(offers)
+    return _Promotions(
+        offer=offers,
+        store_week=store_week,
+        pin=pin,
+        flags=np.bitwise_or.reduceat(rows & ((1 << _NUM_FLAGS) - 1), first),
     )
 
 
-def _draw_impressions(purchases: _Purchases, promotions: pa.Table) -> _Impressions:
+def _draw_impressions(purchases: _Purchases, promotions: _Promotions) -> _Impressions:
     rng = np.random.default_rng(SEED)
-    offers = _key(_ints(promotions["store"]), _ints(promotions["week"]))
-    offered_pin = _ints(promotions["pin"])
-    offer = _pair_key(offers, offered_pin)
-
     visits, first_line = np.unique(_pair_key(_key(purchases.store, purchases.week), purchases.user), return_index=True)
     visit_of_line = np.searchsorted(visits, _pair_key(_key(purchases.store, purchases.week), purchases.user))
     visit_user, visit_ts = purchases.user[first_line], purchases.ts_us[first_line]
     visit_offers = _key(purchases.store[first_line], purchases.week[first_line])
 
     bought_visit, bought_pin = _split_key(np.unique(_pair_key(visit_of_line, purchases.pin)))
-    is_offered = _contains(offer, _pair_key(visit_offers[bought_visit], bought_pin))
+    is_offered = _contains(promotions.offer, _pair_key(visit_offers[bought_visit], bought_pin))
     positive_visit, positive_pin = bought_visit[is_offered], bought_pin[is_offered]
 
     num_wanted = NUM_NEGATIVES_PER_POSITIVE * np.bincount(positive_visit, minlength=len(visits))
-    first = np.searchsorted(offers, visit_offers, side="left")
-    num_offers = np.searchsorted(offers, visit_offers, side="right") - first
+    first = np.searchsorted(promotions.store_week, visit_offers, side="left")
+    num_offers = np.searchsorted(promotions.store_week, visit_offers, side="right") - first
     drawn_visit = np.repeat(np.arange(len(visits)), 2 * num_wanted)
     drawn = first[drawn_visit] + (rng.random(len(drawn_visit)) * num_offers[drawn_visit]).astype(np.int64)
-    drawn_pin = offered_pin[drawn]
+    drawn_pin = promotions.pin[drawn]
     week_of_visit = purchases.week[first_line]
     weekly = np.unique(_pair_key(_key(purchases.user, purchases.week), purchases.pin))
     is_negative = ~_contains(weekly, _pair_key(_key(visit_user, week_of_visit)[drawn_visit], drawn_pin))
@@ -198,7 +208,7 @@ def _draw_impressions(purchases: _Purchases, promotions: pa.Table) -> _Impressio
         ts_us=ts_us,
         day=ts_us // _EPOCH_DAY_US,
         save=save,
-        promotion=np.searchsorted(offer, _pair_key(visit_offers[visit], pin)),
+        promotion=np.searchsorted(promotions.offer, _pair_key(visit_offers[visit], pin)),
     )
 
 
@@ -238,7 +248,7 @@ def _user_features(purchases: _Purchases, impressions: _Impressions) -> Floats:
     ).astype(np.float32)
 
 
-def _pin_features(purchases: _Purchases, promotions: pa.Table, products: pa.Table, shown: _Impressions) -> Floats:
+def _pin_features(purchases: _Purchases, promotions: _Promotions, products: pa.Table, shown: _Impressions) -> Floats:
     """Features (R, 8) of the pin before the slate's day; order as in `PIN_FEATURES`."""
     by_pin = np.lexsort([purchases.ts_us, purchases.pin])
     pin, day = purchases.pin[by_pin], purchases.day[by_pin]
@@ -256,14 +266,14 @@ def _pin_features(purchases: _Purchases, promotions: pa.Table, products: pa.Tabl
     category = _ints(pc.fill_null(products["product_category"], "").combine_chunks().dictionary_encode().indices)
     line_row = order[np.searchsorted(product_id, purchases.pin, sorter=order).clip(max=len(order) - 1)]
 
-    flags = [promotions[f"{name}_max"].to_numpy()[shown.promotion] for name in ("is_displayed", "is_mailed", "is_on_mailer_cover")]
+    flags = promotions.flags[shown.promotion]
     return np.stack(
         [
             np.log1p(sold),
             np.log1p(units[before] - units[recent]),
             np.log1p((spend[before] - spend[begin]) / np.maximum(sold, 1)),
             pc.equal(products["brand"], "Private").to_numpy()[row],
-            *flags,
+            *(flags & flag > 0 for flag in (IS_DISPLAYED, IS_MAILED, IS_ON_MAILER_COVER)),
             np.log1p(_earlier_buys_in_category(purchases, category[line_row], shown, category[row])),
         ],
         axis=1,
@@ -275,7 +285,9 @@ def _earlier_buys_in_category(purchases: _Purchases, bought: Ints, shown: _Impre
     lines = _pair_key(_key(purchases.user, bought), purchases.day)
     lines.sort()
     group = _key(shown.user, wanted)
-    return np.searchsorted(lines, _pair_key(group, shown.day)) - np.searchsorted(lines, _pair_key(group, np.zeros_like(group)))
+    return np.searchsorted(lines, _pair_key(group, shown.day)) - np.searchsorted(
+        lines, _pair_key(group, np.zeros_like(group))
+    )
 
 
 def _table_of(
@@ -360,4 +372,6 @@ def _split_key(keys: Ints) -> tuple[Ints, Ints]:
 
 
 def _ints(column: pa.ChunkedArray | pa.Array) -> Ints:
-    return np.asarray(column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy(), dtype=np.int64)
+    return np.asarray(
+        column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy(), dtype=np.int64
+    )

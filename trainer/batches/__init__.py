@@ -1,0 +1,1 @@
+"""A window as a shuffled, sharded stream of batches."""

@@ -1,0 +1,1 @@
+"""ID embedding tables, their sharding, and the lookup seam."""
