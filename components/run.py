@@ -1,0 +1,73 @@
+"""One run of a DAG: its recipe, its date and the folder that it writes to."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from trainer.errors import InputError
+from trainer.recipe import Recipe
+from trainer.windows.storage import local_path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What all steps of one run share.
+
+    Attributes:
+        recipe: What is trained on which logs.
+        date: UTC day on which the retrain runs; the day before it is held out.
+        store: Folder that everything we write is kept in.
+    """
+
+    recipe: Recipe
+    date: date
+    store: str
+
+    @classmethod
+    def parse(cls, recipe: str, date_: str, store: str) -> "Run":
+        """Builds a run from a DAG's parameters.
+
+        Raises:
+            InputError: The recipe or the date is no good.
+        """
+        return cls(recipe=Recipe.from_json(recipe), date=parse_date(date_), store=store)
+
+    @property
+    def folder(self) -> Path:
+        """Where the run's records lie; the same recipe and date share one folder."""
+        name = f"{self.recipe.name}-{self.date.isoformat()}-{self.recipe.digest[:8]}"
+        return local_path(self.store) / "runs" / name
+
+    @property
+    def summary_path(self) -> Path:
+        """The JSON that a retrain ends with."""
+        return self.folder / "summary.json"
+
+    @property
+    def backbone_path(self) -> Path:
+        """The JSON that a pretraining ends with."""
+        return self.folder / "backbone.json"
+
+    def key(self, window_digest: str, backbone: str) -> str:
+        """Identity of a retrain, 16 hex digits: what it reads and how it trains.
+
+        Args:
+            window_digest: Digest of the window's manifest.
+            backbone: Version of the backbone that it starts from.
+        """
+        parts = [self.recipe.digest, self.date.isoformat(), window_digest, backbone]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def parse_date(text: str) -> date:
+    """Reads ``YYYY-MM-DD``.
+
+    Raises:
+        InputError: It is no such date.
+    """
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise InputError(f"date '{text}': not a day; write it as YYYY-MM-DD") from None

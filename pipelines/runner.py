@@ -1,0 +1,59 @@
+"""Running a DAG on this machine: kfp's subprocess runner, quietened, with a user's mistakes told in one line."""
+
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from kfp import local
+
+from components.run import Run
+from components.step import TERMINATION_LOG_VARIABLE
+from pipelines.console import Console
+from pipelines.errors import RunFailedError
+from trainer.errors import InputError
+
+
+def run_locally(dag: Callable[..., Any], run: Run, tracking_uri: str) -> None:
+    """Runs a DAG in subprocesses, a step each, and returns when it is done.
+
+    Args:
+        dag: A compiled-in pipeline of ``pipelines.catalog``.
+        run: Recipe, date and store.
+        tracking_uri: Where MLflow keeps runs and models.
+
+    Raises:
+        InputError: A step met a user's mistake.
+        RunFailedError: A step failed otherwise.
+    """
+    log_path, termination_path, root = (run.folder / name for name in ("run.log", "termination.log", "kfp"))
+    _start_afresh(run.folder)
+    os.environ[TERMINATION_LOG_VARIABLE] = str(termination_path.resolve())
+    local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(root), raise_on_error=True)
+    with log_path.open("w") as log:
+        console = Console(log)
+        try:
+            with redirect_stdout(console), redirect_stderr(console):
+                dag(recipe=run.recipe.to_json(), date=run.date.isoformat(), store=run.store, tracking_uri=tracking_uri)
+        except RuntimeError:
+            mistake = termination_path.read_text().strip()
+            if mistake:
+                raise InputError(mistake) from None
+            raise RunFailedError(f"step {console.failed_step or '?'} failed; its log is {log_path}") from None
+        finally:
+            console.close()
+
+
+def _start_afresh(folder: Path) -> None:
+    """Drops what an earlier attempt at this run left; the prepared days lie elsewhere and stay."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("kfp", "steps"):
+            shutil.rmtree(folder / name, ignore_errors=True)
+        for name in ("summary.json", "backbone.json", "termination.log"):
+            (folder / name).unlink(missing_ok=True)
+        (folder / "termination.log").touch()
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another --store") from None
