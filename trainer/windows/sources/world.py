@@ -23,7 +23,7 @@ Ints = NDArray[np.int64]
 
 NUM_PROJECTIONS = 4
 NUM_TOPICS = 32
-EXAMINATION_EXPONENT = 0.5
+EXAMINATION_EXPONENT = 0.4
 _BIRTH, _DRIFT, _FRESH = range(3)
 
 
@@ -54,7 +54,7 @@ class SyntheticConfig:
     rows_per_day: int = 30_000
     slate_size: int = 10
     history_length: int = 20
-    latent_dim: int = 16
+    latent_dim: int = 8
     seed: int = 0
     with_images: bool = True
     with_text: bool = True
@@ -144,8 +144,8 @@ class World:
         save_affinity = (match_NL @ self._save_weight_L).astype(np.float64) / root
         appeal = self._pin_quality_P[pins] + self._user_bias_U[users]
         return Probabilities(
-            click=_sigmoid(1.1 * affinity + appeal - 0.8),
-            save_if_clicked=_sigmoid(1.1 * save_affinity + 0.5 * appeal - 0.4),
+            click=_sigmoid(1.4 * affinity + appeal - 1.2),
+            save_if_clicked=_sigmoid(1.4 * save_affinity + 0.5 * appeal - 0.6),
             hide_unless_clicked=0.02 * _sigmoid(-2.0 * affinity - 1.0),
         )
 
@@ -175,7 +175,7 @@ class World:
         topics = rng.integers(NUM_TOPICS, size=count)
         self._pin_topic_P[new] = topics
         own = _normal(rng, count, self._config.latent_dim)
-        self._pin_latents_PL[new] = np.sqrt(0.6) * self._topics_TL[topics] + np.sqrt(0.4) * own
+        self._pin_latents_PL[new] = np.sqrt(0.7) * self._topics_TL[topics] + np.sqrt(0.3) * own
         self._pin_quality_P[new] = 0.6 * _normal(rng, count)
         self._pin_noise_PF[new] = _normal(rng, count, NUM_PROJECTIONS)
         self._pin_popularity_P[new] = np.exp(1.3 * rng.standard_normal(count))
