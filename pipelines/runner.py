@@ -41,7 +41,7 @@ def run_locally(dag: Callable[..., Any], run: Run, tracking_uri: str) -> None:
             mistake = termination_path.read_text().strip()
             if mistake:
                 raise InputError(mistake) from None
-            raise RunFailedError(f"step {console.failed_step or '?'} failed; its log is {log_path}") from None
+            raise RunFailedError(f"{console.failed_step or 'a step'} failed; its log is {log_path}") from None
         finally:
             console.close()
 

@@ -21,5 +21,4 @@ def pretrain(recipe: str, date: str, store: str, window: str, backbone: dsl.Outp
     from components.step import step
 
     with step("pretrain", recipe, date, store) as run:
-
         launch_pretraining(run.recipe, window, backbone.path)

@@ -1,0 +1,35 @@
+from typing import Any
+
+from pipelines.report import summary_table
+
+SUMMARY: dict[str, Any] = {
+    "model": "thawline-x",
+    "version": "3",
+    "decision": "hold",
+    "reasons": ["Save lift: too low."],
+    "window": {
+        "days": 20,
+        "first_day": "2017-10-31",
+        "last_day": "2017-11-19",
+        "heldout_day": "2017-11-20",
+        "rows": 70123,
+    },
+    "metrics": {"save_hit3": 0.5, "hide_auc": None},
+    "champion_metrics": None,
+    "lift": {},
+}
+
+
+def test_a_first_candidate_stands_alone() -> None:
+    table = summary_table(SUMMARY)
+    assert "thawline-x version 3: hold" in table
+    assert "20 days, 2017-10-31 to 2017-11-19, 70,123 rows; held out 2017-11-20" in table
+    assert "0.5000" in table and "n/a" in table and "Save lift: too low." in table
+    assert "champion" not in table
+
+
+def test_a_champion_stands_beside_it_with_the_lift() -> None:
+    lift = {"save_hit3": {"point": 0.0116, "low": -0.001, "high": None}}
+    table = summary_table(SUMMARY | {"champion_metrics": {"save_hit3": 0.25, "hide_auc": 0.125}, "lift": lift})
+    assert "0.2500" in table and "0.1250" in table
+    assert "+1.16% [-0.10%, n/a]" in table
