@@ -70,6 +70,13 @@ def test_clustering_by_user_widens_the_interval_of_dependent_rows() -> None:
     assert width(users) > 2.5 * width(np.arange(1200))
 
 
+def test_the_resamples_spread_as_the_standard_error_says() -> None:
+    values, _ = two_models(seed=0)
+    config = EvaluationConfig(num_bootstrap=2000)
+    draws = bootstrap({"mean": sums(values)}, config, num_users=NUM_USERS, num_rows=NUM_USERS)["mean"][1:]
+    assert draws.std() == pytest.approx(values.std() / np.sqrt(NUM_USERS), rel=0.08)
+
+
 def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
     covered = 0
     for seed in range(200):
