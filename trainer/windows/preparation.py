@@ -23,7 +23,7 @@ from trainer.recipe import Recipe
 from trainer.windows.contract import EXTRA_TYPES, arrow_schema
 from trainer.windows.manifest import PARTITION_JSON
 from trainer.windows.reading import fingerprint_day, read_day
-from trainer.windows.storage import Fingerprint, folder_aside, local_path, write_json, write_parquet
+from trainer.windows.storage import ROW_GROUP_ROWS, Fingerprint, folder_aside, local_path, write_json, write_parquet
 
 PREPARATION_VERSION = 1
 """Raise it whenever the same inputs and settings would give other rows or another order."""
@@ -62,7 +62,7 @@ def prepare_day(recipe: Recipe, day: date, store: str) -> str:
     kept = _keep_newest(reading.table)
     order = kept[_slate_order(reading.table, kept, recipe.window.shuffle_seed)]
     extras = [name for name in EXTRA_TYPES if name in reading.table.column_names]
-    table = reading.table.take(pa.array(order)).cast(arrow_schema(recipe.logs, extras))
+    table = _take(reading.table, order, arrow_schema(recipe.logs, extras))
     content = _partition_json(recipe, day, reading.inputs, table, num_duplicates=reading.table.num_rows - len(kept))
     with folder_aside(target) as aside:
         write_parquet(aside / "part-00000.parquet", table)
@@ -125,6 +125,17 @@ def _slate_order(table: pa.Table, kept: NDArray[np.int64], seed: int) -> NDArray
     """
     request, pin, position = (_int64(table, name)[kept] for name in ("request_id", "pin_id", "position"))
     return np.lexsort((pin, position, mix64(request.astype(np.uint64) + mix64(np.array([seed]).astype(np.uint64)))))
+
+
+def _take(table: pa.Table, order: NDArray[np.int64], schema: pa.Schema) -> pa.Table:
+    """Rows of `table` in `order`, in chunks of a row group."""
+    # Arrow joins a column's chunks to take from it, and only the large types can hold more than 2 GiB of images in one.
+    large = {pa.binary(): pa.large_binary(), pa.string(): pa.large_string()}
+    wide = pa.schema([field.with_type(large.get(field.type, field.type)) for field in schema])
+    whole = table.cast(wide).combine_chunks()
+    starts = range(0, len(order), ROW_GROUP_ROWS)
+    parts = [whole.take(pa.array(order[start : start + ROW_GROUP_ROWS])).cast(schema) for start in starts]
+    return pa.concat_tables(parts)
 
 
 def mix64(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
