@@ -1,0 +1,93 @@
+"""A trained ranker as one folder, and as a scorer of frames in the log contract."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from trainer.batches.columns import Columns
+from trainer.batches.reader import SlateReader
+from trainer.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from trainer.embeddings.lookup import PlainTables
+from trainer.errors import InputError
+from trainer.model.ranker import Ranker
+from trainer.recipe import Recipe
+from trainer.scoring import score
+
+KIND = "model"
+_BATCH_ROWS = 4096
+_LIST_COLUMNS = {"user_features": pa.float32(), "pin_features": pa.float32(), "history": pa.int64(), "history_actions": pa.int8()}
+_ID_COLUMNS = ("user_id", "pin_id")
+
+
+def save_model(folder: str | Path, recipe: Recipe, ranker: Ranker, tables: Mapping[str, Tensor]) -> Checkpoint:
+    """Writes a ranker and its whole tables; `Scorer.load` reads them back."""
+    facts: dict[str, Any] = {"recipe": recipe.to_json()}
+    dense = {name: tensor.detach().cpu() for name, tensor in ranker.state_dict().items()}
+    return write_checkpoint(folder, kind=KIND, facts=facts, parts={"dense": dense, "tables": tables})
+
+
+class Scorer:
+    """Scores impressions in one process, on CPU, as training's own evaluation would."""
+
+    def __init__(self, recipe: Recipe, ranker: Ranker, tables: Mapping[str, Tensor]) -> None:
+        self.recipe = recipe
+        self._ranker = ranker
+        self._tables = PlainTables(tables)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Scorer":
+        """Reads what `save_model` wrote.
+
+        Raises:
+            InputError: The folder is no finished model, or a file in it was changed.
+        """
+        checkpoint = read_checkpoint(folder, kind=KIND)
+        recipe = Recipe.from_json(checkpoint.facts["recipe"])
+        ranker = Ranker(recipe)
+        ranker.load_state_dict(checkpoint.tensors("dense"))
+        return cls(recipe, ranker, checkpoint.tensors("tables"))
+
+    def predict(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Probabilities of every label.
+
+        Args:
+            frame: Columns ``user_id``, ``pin_id`` (int64) and ``user_features``, ``pin_features``, ``history``,
+                ``history_actions`` (lists); other columns are ignored.
+
+        Returns:
+            One float32 column a label, with the index of ``frame``.
+
+        Raises:
+            InputError: A column is missing, or a feature list is of another length than the model's.
+        """
+        labels = self.recipe.logs.labels
+        if frame.empty:
+            return pd.DataFrame(np.empty((0, len(labels)), dtype=np.float32), index=frame.index, columns=list(labels))
+        columns = Columns.of_table(self._table(frame), labels, self.recipe.model.history_length)
+        reader = SlateReader(columns, batch_rows=_BATCH_ROWS, seed=0)
+        scores = score(self._ranker, self._tables, reader, tables=self.recipe.tables, device=torch.device("cpu"))
+        return pd.DataFrame(scores, index=frame.index, columns=list(labels))
+
+    def _table(self, frame: pd.DataFrame) -> pa.Table:
+        missing = [name for name in (*_ID_COLUMNS, *_LIST_COLUMNS) if name not in frame.columns]
+        if missing:
+            raise InputError(f"frame to score: column '{missing[0]}' is missing; see the log contract in the README")
+        arrays = {name: pa.array(frame[name].to_numpy(), pa.int64()) for name in _ID_COLUMNS}
+        arrays |= {name: pa.array(frame[name].tolist(), pa.list_(kind)) for name, kind in _LIST_COLUMNS.items()}
+        for name, wanted in (
+            ("user_features", self.recipe.logs.num_user_features),
+            ("pin_features", self.recipe.logs.num_pin_features),
+        ):
+            lengths = arrays[name].value_lengths().to_numpy(zero_copy_only=False)
+            if (wrong := np.flatnonzero(lengths != wanted)).size:
+                raise InputError(
+                    f"frame to score: column '{name}', row {wrong[0]}: {lengths[wrong[0]]} values, the model wants {wanted}"
+                )
+        # Rows are scored one by one: each is its own slate, and the order of rows is kept.
+        return pa.table({"request_id": np.arange(len(frame)), **arrays})
