@@ -9,7 +9,8 @@ STORE ?= .thawline
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Most modules of most packages are never imported: compiling them all takes longer than all the rest of the set-up.
+INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile --no-deps
 # The stamps carry the locks' digests: a changed lock is installed on the next call, an unchanged one never again.
 CPU := $(VENV)/cpu-$(shell sha256sum requirements/cpu.txt pyproject.toml | sha256sum | cut -c1-16).stamp
 DEV := $(VENV)/dev-$(shell sha256sum requirements/dev.txt pyproject.toml | sha256sum | cut -c1-16).stamp
@@ -21,10 +22,9 @@ TORCH := $(shell grep '^torch==' requirements/cpu.txt)
 define install
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	echo "setting up $(VENV) from $(1): a minute or two"
-	$(PIP) install --quiet --no-deps $(TORCH) 2>/dev/null \
-		|| $(PIP) install --quiet --no-deps --index-url https://download.pytorch.org/whl/cpu $(TORCH)
-	$(PIP) install --quiet --no-deps --requirement $(1)
-	$(PIP) install --quiet --no-deps --editable .
+	$(INSTALL) $(TORCH) 2>/dev/null || $(INSTALL) --index-url https://download.pytorch.org/whl/cpu $(TORCH)
+	$(INSTALL) --requirement $(1)
+	$(INSTALL) --editable .
 endef
 
 .PHONY: help retrain test test-gpu lint ui lock clean

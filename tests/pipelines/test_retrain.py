@@ -1,0 +1,113 @@
+"""The daily DAG as production runs it: first day, the same day again, the next day."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Thawline
+
+SETTINGS = (
+    "window.num_days=3",
+    "backbone.num_days=3",
+    "tables.num_user_rows=64",
+    "tables.num_pin_rows=256",
+    "tables.dim=8",
+    "model.history_length=5",
+    "model.hidden_sizes=[8]",
+    "evaluation.num_bootstrap=50",
+    "gate.min_auc_low=0.01",
+    "gate.calibration_range=[0.01, 100]",
+)
+
+SERVE = """
+import json, sys
+import mlflow, pyarrow.parquet
+mlflow.set_tracking_uri(sys.argv[1])
+frame = pyarrow.parquet.read_table(sys.argv[2]).to_pandas().head(5)
+ranker = mlflow.pyfunc.load_model("models:/thawline-synthetic@champion")
+print(json.dumps(ranker.predict(frame[list(ranker.metadata.get_input_schema().input_names())]).to_dict("list")))
+"""
+
+
+@dataclass(frozen=True)
+class Story:
+    """Three retrains over one store, in this order."""
+
+    store: Path
+    first: dict[str, Any]
+    again: dict[str, Any]
+    following: dict[str, Any]
+    prepared: tuple[set[str], set[str], set[str]]
+    steps: tuple[set[str], set[str], set[str]]
+    told: str
+
+
+@pytest.fixture(scope="module")
+def story(thawline: Thawline, tiny_log: Path, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    store = tmp_path_factory.mktemp("store")
+    summaries, prepared, steps, told = [], [], [], []
+    for date in ("2024-01-09", "2024-01-09", "2024-01-10"):
+        settings = [f"--set={setting}" for setting in (f"logs.uri={tiny_log}", *SETTINGS)]
+        done = thawline("retrain", "--recipe", "synthetic", "--date", date, "--store", store, *settings)
+        assert done.returncode == 0, done.stderr + "".join(p.read_text() for p in store.glob("runs/*/run.log"))
+        name, _, path = done.stdout.splitlines()[-1].partition(": ")
+        assert name == "summary"
+        summaries.append(json.loads(Path(path).read_text()))
+        prepared.append({str(path.relative_to(store)) for path in store.glob("partitions/*/*")})
+        steps.append({path.stem for path in (Path(path).parent / "steps").iterdir()})
+        told.append(done.stderr)
+    return Story(store, *summaries, prepared=tuple(prepared), steps=tuple(steps), told=told[0])
+
+
+def test_the_first_day_makes_a_backbone_and_a_champion(story: Story) -> None:
+    assert {"plan_window-backbone", "pretrain", "register_backbone", "train", "evaluate", "register"} < story.steps[0]
+    assert story.first["version"] == "1"
+    assert story.first["decision"] == "promote"
+    assert story.first["lift"] == {}
+    window = story.first["window"]
+    assert (window["days"], window["first_day"], window["last_day"]) == (3, "2024-01-05", "2024-01-07")
+    assert window["heldout_day"] == "2024-01-08"
+    assert window["rows"] == 1800
+    assert {"prepare_day", "train", "evaluate"} < set(story.first["duration_s"])
+    assert story.first["peak_rss_mib"] > 50
+
+
+def test_the_same_day_again_does_nothing_twice(story: Story) -> None:
+    assert story.again == story.first
+    assert story.prepared[1] == story.prepared[0]
+    assert not {"pretrain", "train", "evaluate", "register"} & story.steps[1]
+
+
+def test_the_next_day_prepares_one_day_and_reuses_the_backbone(story: Story) -> None:
+    (new,) = story.prepared[2] - story.prepared[1]
+    assert new.startswith("partitions/dt=2024-01-09/")
+    assert not {"pretrain", "plan_window-backbone"} & story.steps[2]
+
+
+def test_the_next_day_is_judged_against_the_champion(story: Story) -> None:
+    assert story.following["version"] == "2"
+    assert set(story.following["lift"]) >= {"save_hit3", "save_auc"}
+    assert all(set(interval) == {"point", "low", "high"} for interval in story.following["lift"].values())
+    assert story.following["champion_metrics"] is not None
+
+
+def test_a_person_sees_the_steps_and_not_the_noise(story: Story) -> None:
+    lines = story.told.splitlines()
+    assert any(line.strip().startswith("prepare_day (4 days)") for line in lines)
+    assert any(line.strip().startswith("train ") and line.endswith(" s") for line in lines)
+    assert not [line for line in lines if "INFO" in line or "Executing task" in line or "Warning" in line]
+
+
+def test_the_champion_serves_in_a_new_process(story: Story) -> None:
+    heldout = next(story.store.glob("partitions/dt=2024-01-08/*/part-00000.parquet"))
+    command = [sys.executable, "-c", SERVE, f"sqlite:///{story.store}/mlflow.db", str(heldout)]
+    done = subprocess.run(command, cwd=story.store, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    predicted = json.loads(done.stdout.splitlines()[-1])
+    assert set(predicted) == {"save", "click", "hide"}
+    assert all(len(values) == 5 and all(0 < value < 1 for value in values) for values in predicted.values())
