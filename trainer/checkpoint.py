@@ -1,4 +1,4 @@
-"""Models and backbones on disk: safetensors beside one JSON manifest, which is written last and holds their checksums."""
+"""Models and backbones on disk: safetensors beside one JSON manifest, written last, which holds their checksums."""
 
 import hashlib
 import json
@@ -41,7 +41,7 @@ class Checkpoint:
 def write_checkpoint(
     folder: str | Path, *, kind: str, facts: Mapping[str, Any], parts: Mapping[str, Mapping[str, Tensor]]
 ) -> Checkpoint:
-    """Writes each part as ``<part>.safetensors``, then the manifest; until then `read_checkpoint` refuses the folder."""
+    """Writes each part as ``<part>.safetensors``, then the manifest, without which `read_checkpoint` refuses."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _MANIFEST).unlink(missing_ok=True)
@@ -65,13 +65,13 @@ def read_checkpoint(folder: str | Path, *, kind: str) -> Checkpoint:
     try:
         manifest = json.loads((folder / _MANIFEST).read_text())
     except (OSError, json.JSONDecodeError):
-        raise InputError(f"{folder}: no finished {kind} here ({_MANIFEST} is missing or unreadable); write it again") from None
+        raise InputError(f"{folder}: no finished {kind} here ({_MANIFEST} cannot be read); write it again") from None
     if manifest.get("kind") != kind or manifest.get("format") != _FORMAT:
         found = f"{manifest.get('kind')} of format {manifest.get('format')}"
         raise InputError(f"{folder}: holds a {found}, not a {kind} of format {_FORMAT}; name another folder")
     for name, expected in manifest["files"].items():
         if not (folder / name).is_file() or _sha256(folder / name) != expected:
-            raise InputError(f"{folder / name}: missing or not what {_MANIFEST} says (checksum); fetch the {kind} again")
+            raise InputError(f"{folder / name}: missing, or its checksum is not {_MANIFEST}'s; fetch the {kind} again")
     return Checkpoint(folder=folder, kind=kind, facts=manifest["facts"], checksum=_combined(manifest["files"]))
 
 

@@ -85,7 +85,9 @@ class History:
         self._num_steps = num_steps
         self._evaluate = evaluate
         self._pass, self._recent = _Sums(), _Sums()
-        self._bar = tqdm(total=sum(num_steps), desc=title, unit="step", disable=not is_shown, file=sys.stderr, mininterval=1.0)
+        self._bar = tqdm(
+            total=sum(num_steps), desc=title, unit="step", disable=not is_shown, file=sys.stderr, mininterval=1.0
+        )
 
     def step(self, progress: float, batch: Batch, losses: Mapping[str, Tensor], *, adapting: bool) -> None:
         """Adds a step; see `trainer.loop.Observer`."""

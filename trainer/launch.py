@@ -67,7 +67,7 @@ def _torchrun(job: Mapping[str, str], recipe: Recipe) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         status = subprocess.run(command, env=environment, stdout=sys.stderr, check=False).returncode
     if status:
-        raise RuntimeError(f"{job['task']}: a process of torchrun failed with exit code {status}; see its traceback above")
+        raise RuntimeError(f"{job['task']}: torchrun failed with exit code {status}; see the traceback above")
 
 
 def _run_pretraining(job: Mapping[str, str], device: torch.device) -> None:
@@ -80,9 +80,7 @@ def _run_pretraining(job: Mapping[str, str], device: torch.device) -> None:
         span = {"first_day": window.first_day.isoformat(), "last_day": window.last_day.isoformat()}
         facts: dict[str, Any] = {**shape_facts(recipe), **span, "num_rows": window.num_rows}
         facts["recipe"] = recipe.to_json()
-        write_checkpoint(
-            job["out"], kind=BACKBONE, facts=facts, parts={"tables": rows, "state": state, "dense": dense}
-        )
+        write_checkpoint(job["out"], kind=BACKBONE, facts=facts, parts={"tables": rows, "state": state, "dense": dense})
 
 
 def _run_training(job: Mapping[str, str], device: torch.device) -> None:

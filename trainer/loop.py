@@ -58,7 +58,7 @@ def fit(
             rows = lookup.start(ids_of(batch, tables), adapting=adapting).wait()
             losses = objective(batch, rows)
             optimizer.zero_grad()
-            torch.stack(list(losses.values())).sum().backward()
+            torch.autograd.backward(torch.stack(list(losses.values())).sum())
             optimizer.step()
             observer.step(progress, batch, {name: loss.detach() for name, loss in losses.items()}, adapting=adapting)
         observer.epoch(epoch)

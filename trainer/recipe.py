@@ -227,9 +227,8 @@ class Recipe:
 
     def __post_init__(self) -> None:
         if len(self.losses.head_weights) != len(self.logs.labels):
-            raise ValueError(
-                f"losses.head_weights has {len(self.losses.head_weights)} values for {len(self.logs.labels)} logs.labels"
-            )
+            num_weights, num_labels = len(self.losses.head_weights), len(self.logs.labels)
+            raise ValueError(f"losses.head_weights has {num_weights} values for {num_labels} logs.labels")
         if (2 * self.tables.dim) % self.model.num_attention_heads:
             raise ValueError("model.num_attention_heads must divide twice tables.dim")
 
@@ -274,7 +273,7 @@ class Recipe:
             for parent in parents:
                 node = node.get(parent) if isinstance(node, dict) else None
             if not isinstance(node, dict) or leaf not in node or isinstance(node[leaf], dict):
-                raise InputError(f"recipe '{self.name}': no field '{dotted}'; `thawline retrain --show-recipe` lists the fields")
+                raise InputError(f"recipe '{self.name}': no field '{dotted}'; `--show-recipe` lists the fields")
             node[leaf] = yaml.safe_load(text)
         return _build(tree)
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._C._distributed_c10d import HashStore
 from torch.nn.parallel import DistributedDataParallel
 
 from trainer.batches.columns import Columns
@@ -43,22 +44,24 @@ class Run:
 
 
 @contextmanager
-def process_group() -> Iterator[torch.device]:
-    """Joins the group that ``torchrun`` describes (nccl with GPUs, else gloo) and yields this rank's device.
+def process_group(*, alone: bool = False) -> Iterator[torch.device]:
+    """Joins a group of processes (nccl with GPUs, else gloo) and yields this rank's device.
 
-    On CPU each rank computes with one thread: results then do not depend on the machine's cores, and more cores are used
-    by more ranks.
+    On CPU each rank computes with one thread: results are then the same to the bit, whatever the machine's cores, and
+    more cores are used by more ranks.
+
+    Args:
+        alone: Whether this process is the whole group; otherwise ``torchrun`` describes it in the environment.
     """
+    place: dict[str, Any] = {"store": HashStore(), "rank": 0, "world_size": 1} if alone else {}
     if torch.cuda.is_available():
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        device = torch.device("cuda", 0 if alone else int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
-        dist.init_process_group("nccl")
+        dist.init_process_group("nccl", **place)
     else:
         device = torch.device("cpu")
         torch.set_num_threads(1)
-        dist.init_process_group("gloo")
-    torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # a guard against bugs that costs a tenth of a step
+        dist.init_process_group("gloo", **place)
     try:
         yield device
     finally:

@@ -21,7 +21,12 @@ from trainer.scoring import score
 
 KIND = "model"
 _BATCH_ROWS = 4096
-_LIST_COLUMNS = {"user_features": pa.float32(), "pin_features": pa.float32(), "history": pa.int64(), "history_actions": pa.int8()}
+_LIST_COLUMNS = {
+    "user_features": pa.float32(),
+    "pin_features": pa.float32(),
+    "history": pa.int64(),
+    "history_actions": pa.int8(),
+}
 _ID_COLUMNS = ("user_id", "pin_id")
 
 
@@ -86,8 +91,7 @@ class Scorer:
         ):
             lengths = arrays[name].value_lengths().to_numpy(zero_copy_only=False)
             if (wrong := np.flatnonzero(lengths != wanted)).size:
-                raise InputError(
-                    f"frame to score: column '{name}', row {wrong[0]}: {lengths[wrong[0]]} values, the model wants {wanted}"
-                )
+                place = f"frame to score: column '{name}', row {wrong[0]}"
+                raise InputError(f"{place}: {lengths[wrong[0]]} values, the model wants {wanted}")
         # Rows are scored one by one: each is its own slate, and the order of rows is kept.
         return pa.table({"request_id": np.arange(len(frame)), **arrays})

@@ -4,6 +4,7 @@ Shape suffixes: B rows of the batch, N ids of all histories together, H label he
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,7 +42,7 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on another device; copies from pinned memory do not block."""
-        moved = {
+        moved: dict[str, Any] = {
             name: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
             for name, value in vars(self).items()
         }

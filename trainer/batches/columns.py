@@ -6,6 +6,7 @@ Shape suffixes: R rows, N ids of all histories together, H label heads, U and P 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -54,7 +55,7 @@ class Columns:
         history, history_starts = _flat(table, "history")
         actions, _ = _flat(table, "history_actions")
         kept, starts = _cut(history_starts, history_length)
-        heads = [_flat_labels(table, label) for label in labels]
+        heads = [_labels(table, label) for label in labels]
         return cls(
             request_id=_ints(table, "request_id"),
             user_id=_ints(table, "user_id"),
@@ -88,18 +89,16 @@ class Columns:
 
 
 def _ints(table: pa.Table, name: str) -> Ints:
-    if name not in table.column_names:
-        return np.zeros(table.num_rows, dtype=np.int64)
-    return table[name].to_numpy().astype(np.int64, copy=False)
+    return np.asarray(table[name].to_numpy(), dtype=np.int64)
 
 
-def _flat_labels(table: pa.Table, name: str) -> Floats:
+def _labels(table: pa.Table, name: str) -> Floats:
     if name not in table.column_names:
         return np.zeros(table.num_rows, dtype=np.float32)
-    return table[name].to_numpy().astype(np.float32)
+    return np.asarray(table[name].to_numpy(), dtype=np.float32)
 
 
-def _flat(table: pa.Table, name: str) -> tuple[NDArray[np.generic], Ints]:
+def _flat(table: pa.Table, name: str) -> tuple[NDArray[Any], Ints]:
     """Values of a list column, and the R + 1 places where rows begin."""
     column = table[name].combine_chunks()
     lengths = column.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)

@@ -5,6 +5,7 @@ position of a reader is just (epoch, step).
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,14 +49,13 @@ class SlateReader:
     def rows_of_rank(self) -> Ints:
         """Positions of the rows that `in_order` yields on this rank."""
         order = np.arange(len(self._starts) - 1)
-        edges = self._step_edges(order)
-        mine = [order[begin:end][self._rank :: self._num_ranks] for begin, end in zip(edges[:-1], edges[1:], strict=True)]
+        steps = pairwise(self._step_edges(order))
+        mine = [order[begin:end][self._rank :: self._num_ranks] for begin, end in steps]
         return _rows_of(self._starts, np.concatenate(mine))
 
     def _stream(self, order: Ints) -> Iterator[Batch]:
-        edges = self._step_edges(order)
         sizes = np.diff(self._starts)
-        for begin, end in zip(edges[:-1], edges[1:], strict=True):
+        for begin, end in pairwise(self._step_edges(order)):
             mine = order[begin:end][self._rank :: self._num_ranks]
             yield self._columns.gather(
                 _rows_of(self._starts, mine),

@@ -1,6 +1,5 @@
 """Any non-negative 64-bit id -> a row of a table, the same in every process and on every device."""
 
-import torch
 from torch import Tensor
 
 _GOLDEN, _MIX_1, _MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB

@@ -11,7 +11,7 @@ from typing import cast
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed._shard.sharded_tensor import ShardedTensor
+from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 from torchrec import EmbeddingCollection, EmbeddingConfig, JaggedTensor, KeyedJaggedTensor
 from torchrec.distributed.embedding import EmbeddingCollectionSharder, ShardedEmbeddingCollection
 from torchrec.distributed.sharding_plan import construct_module_sharding_plan, row_wise
@@ -48,7 +48,10 @@ class ShardedTables:
         collection = EmbeddingCollection(
             tables=[
                 EmbeddingConfig(
-                    name=table, num_embeddings=num_rows, embedding_dim=config.dim, feature_names=list(SITES_OF_TABLE[table])
+                    name=table,
+                    num_embeddings=num_rows,
+                    embedding_dim=config.dim,
+                    feature_names=list(SITES_OF_TABLE[table]),
                 )
                 for table, num_rows in num_rows_of(config).items()
             ],
@@ -60,7 +63,7 @@ class ShardedTables:
         plan = construct_module_sharding_plan(
             collection,
             {table: row_wise(compute_kernel="fused") for table in SITES_OF_TABLE},
-            sharder=sharder,  # type: ignore[arg-type]  # TorchRec declares the sharder's type parameter invariant
+            sharder=sharder,
             world_size=world_size,
             local_size=world_size,
             device_type=device.type,
@@ -121,7 +124,8 @@ class ShardedTables:
     def _sums(self) -> dict[str, ShardedTensor]:
         state = self._sharded.fused_optimizer.state_dict()["state"]
         return {
-            table: cast(ShardedTensor, state[f"embeddings.{table}.weight"][f"{table}.momentum1"]) for table in SITES_OF_TABLE
+            table: cast(ShardedTensor, state[f"embeddings.{table}.weight"][f"{table}.momentum1"])
+            for table in SITES_OF_TABLE
         }
 
 

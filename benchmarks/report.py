@@ -1,0 +1,39 @@
+"""The end of every benchmark: one JSON object, on the last line and in ``benchmarks/results/<name>.json``."""
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+_FOLDER = Path(__file__).parent / "results"
+_PACKAGES = ("torch", "torchrec", "fbgemm-gpu-cpu", "pyarrow", "numpy")
+
+
+def publish(name: str, figures: Mapping[str, Any]) -> None:
+    """Writes and prints figures, with the machine, the versions and the commit that they come from."""
+    result = {"benchmark": name, **figures, "machine": _machine(), "versions": _versions(), "commit": _commit()}
+    text = json.dumps(result)
+    _FOLDER.mkdir(exist_ok=True)
+    (_FOLDER / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
+    print(text, flush=True)
+
+
+def _machine() -> dict[str, Any]:
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {"cores": os.cpu_count(), "memory_gib": round(memory_gib, 1), "architecture": platform.machine()}
+
+
+def _versions() -> dict[str, str]:
+    return {"python": platform.python_version(), **{package: version(package) for package in _PACKAGES}}
+
+
+def _commit() -> str:
+    """The commit of the checkout, marked when files were changed since; ``unknown`` outside git."""
+    described = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True, text=True, check=False
+    )
+    return described.stdout.strip() or "unknown"
