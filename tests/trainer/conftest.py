@@ -1,0 +1,56 @@
+"""Process groups for the core's tests: this process alone, and two more that run what a test sends them."""
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.sharedctypes import Synchronized
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TwoRanks = Callable[..., list[Any]]
+
+
+@pytest.fixture(scope="session")
+def one_rank() -> Iterator[Any]:
+    """Joins a group of this process alone; gives its device."""
+    # The registry's tests share this folder and need no torch.
+    from trainer.runs import process_group
+
+    with process_group(alone=True) as device:
+        yield device
+
+
+@pytest.fixture(scope="session")
+def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoRanks]:
+    """Runs a module's function in each of two processes that share a gloo group; gives what they return, by rank."""
+    context = multiprocessing.get_context("spawn")
+    next_rank = context.Value("i", 0)
+    store = tmp_path_factory.mktemp("two_ranks") / "store"
+    with ProcessPoolExecutor(2, context, initializer=_join_group, initargs=(store, next_rank)) as pool:
+
+        def run(function: Callable[..., Any], *args: Any) -> list[Any]:
+            tasks = [pool.submit(_on_rank, function, *args) for _ in range(2)]
+            by_rank = dict(task.result(timeout=120) for task in tasks)
+            return [by_rank[0], by_rank[1]]
+
+        yield run
+
+
+def _join_group(store: Path, next_rank: "Synchronized[int]") -> None:
+    import torch
+    import torch.distributed as dist
+
+    with next_rank.get_lock():
+        rank = next_rank.value
+        next_rank.value += 1
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=store.as_uri(), rank=rank, world_size=2)
+
+
+def _on_rank(function: Callable[..., Any], *args: Any) -> tuple[int, Any]:
+    import torch.distributed as dist
+
+    dist.barrier()  # so that neither process takes the other's task
+    return dist.get_rank(), function(*args)
