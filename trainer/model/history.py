@@ -49,7 +49,9 @@ class HistoryTransformer(nn.Module):
         is_padding_BL = torch.arange(self._length, device=fused.device) >= batch.history_lengths_B.unsqueeze(1)
         has_history_B1 = batch.history_lengths_B.unsqueeze(1) > 0
         # A row without history would attend to nothing, which is NaN: it attends to its padding, and is zeroed below.
-        tokens = self.encoder(fused, src_key_padding_mask=is_padding_BL & has_history_B1)
+        mask_BL = is_padding_BL & has_history_B1
+        # PyTorch's attention cannot reshape the mask of no rows, which is what a rank without a slate in a step has.
+        tokens = self.encoder(fused, src_key_padding_mask=mask_BL if len(mask_BL) else None)
         latest = tokens[:, 0]
         maximum = tokens.masked_fill(is_padding_BL.unsqueeze(-1), float("-inf")).amax(dim=1)
         return torch.where(has_history_B1, torch.cat([latest, maximum], dim=-1), 0.0)
