@@ -64,15 +64,16 @@ def read_checkpoint(folder: str | Path, *, kind: str) -> Checkpoint:
     folder = Path(folder)
     try:
         manifest = json.loads((folder / _MANIFEST).read_text())
-    except (OSError, json.JSONDecodeError):
+        written, facts, files = (manifest["kind"], manifest["format"]), manifest["facts"], manifest["files"]
+    except (OSError, ValueError, KeyError, TypeError):
         raise InputError(f"{folder}: no finished {kind} here ({_MANIFEST} cannot be read); write it again") from None
-    if manifest.get("kind") != kind or manifest.get("format") != _FORMAT:
-        found = f"{manifest.get('kind')} of format {manifest.get('format')}"
+    if written != (kind, _FORMAT):
+        found = f"{written[0]} of format {written[1]}"
         raise InputError(f"{folder}: holds a {found}, not a {kind} of format {_FORMAT}; name another folder")
-    for name, expected in manifest["files"].items():
+    for name, expected in files.items():
         if not (folder / name).is_file() or _sha256(folder / name) != expected:
             raise InputError(f"{folder / name}: missing, or its checksum is not {_MANIFEST}'s; fetch the {kind} again")
-    return Checkpoint(folder=folder, kind=kind, facts=manifest["facts"], checksum=_combined(manifest["files"]))
+    return Checkpoint(folder=folder, kind=kind, facts=facts, checksum=_combined(files))
 
 
 def _combined(files: Mapping[str, str]) -> str:

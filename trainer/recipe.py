@@ -274,7 +274,10 @@ class Recipe:
                 node = node.get(parent) if isinstance(node, dict) else None
             if not isinstance(node, dict) or leaf not in node or isinstance(node[leaf], dict):
                 raise InputError(f"recipe '{self.name}': no field '{dotted}'; `--show-recipe` lists the fields")
-            node[leaf] = yaml.safe_load(text)
+            try:
+                node[leaf] = yaml.safe_load(text)
+            except yaml.YAMLError:
+                raise InputError(f"recipe '{self.name}': {dotted}: '{text}' is no YAML; mend that value") from None
         return _build(tree)
 
 
