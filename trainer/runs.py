@@ -71,8 +71,8 @@ def process_group(*, alone: bool = False) -> Iterator[torch.device]:
 def pretrain(recipe: Recipe, columns: Columns, *, device: torch.device) -> Run:
     """Pretrains tables and two-tower network contrastively on the backbone's days."""
     ranker, tables = _build(recipe, device)
-    ranker.user_features.fit(torch.from_numpy(columns.user_features))
-    ranker.pin_features.fit(torch.from_numpy(columns.pin_features))
+    ranker.user_features.fit(torch.tensor(columns.user_features))
+    ranker.pin_features.fit(torch.tensor(columns.pin_features))
     objective = _parallel(PretrainingObjective(ranker.two_tower, recipe.losses, num_ranks=dist.get_world_size()))
     reader = _training_reader(recipe, columns)
     num_epochs = recipe.backbone.num_epochs
