@@ -1,6 +1,7 @@
 """A trained ranker as one folder, and as a scorer of frames in the log contract."""
 
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,19 @@ from trainer.errors import InputError
 from trainer.model.ranker import Ranker
 from trainer.recipe import Recipe
 from trainer.scoring import score
+from trainer.windows.contract import value_problems
 
 KIND = "model"
 _BATCH_ROWS = 4096
-_LIST_COLUMNS = {
-    "user_features": pa.float32(),
-    "pin_features": pa.float32(),
-    "history": pa.int64(),
-    "history_actions": pa.int8(),
+_FRAME = "frame to score"
+_COLUMNS = {
+    "user_id": pa.int64(),
+    "pin_id": pa.int64(),
+    "user_features": pa.list_(pa.float32()),
+    "pin_features": pa.list_(pa.float32()),
+    "history": pa.list_(pa.int64()),
+    "history_actions": pa.list_(pa.int8()),
 }
-_ID_COLUMNS = ("user_id", "pin_id")
 
 
 def save_model(folder: str | Path, recipe: Recipe, ranker: Ranker, tables: Mapping[str, Tensor]) -> Checkpoint:
@@ -69,7 +73,8 @@ class Scorer:
             One float32 column a label, with the index of ``frame``.
 
         Raises:
-            InputError: A column is missing, or a feature list is of another length than the model's.
+            InputError: A column is missing or of another type, or a value breaks the log contract: a feature list of
+                another length than the model's, say.
         """
         labels = self.recipe.logs.labels
         if frame.empty:
@@ -80,18 +85,20 @@ class Scorer:
         return pd.DataFrame(scores, index=frame.index, columns=list(labels))
 
     def _table(self, frame: pd.DataFrame) -> pa.Table:
-        missing = [name for name in (*_ID_COLUMNS, *_LIST_COLUMNS) if name not in frame.columns]
-        if missing:
-            raise InputError(f"frame to score: column '{missing[0]}' is missing; see the log contract in the README")
-        arrays = {name: pa.array(frame[name].to_numpy(), pa.int64()) for name in _ID_COLUMNS}
-        arrays |= {name: pa.array(frame[name].tolist(), pa.list_(kind)) for name, kind in _LIST_COLUMNS.items()}
-        for name, wanted in (
-            ("user_features", self.recipe.logs.num_user_features),
-            ("pin_features", self.recipe.logs.num_pin_features),
-        ):
-            lengths = arrays[name].value_lengths().to_numpy(zero_copy_only=False)
-            if (wrong := np.flatnonzero(lengths != wanted)).size:
-                place = f"frame to score: column '{name}', row {wrong[0]}"
-                raise InputError(f"{place}: {lengths[wrong[0]]} values, the model wants {wanted}")
+        table = pa.table({name: _array(frame, name, kind) for name, kind in _COLUMNS.items()})
+        problems = value_problems(table, self.recipe.logs, date.min, _FRAME)  # the day is for `ts`, which is not read
+        if problems:
+            raise InputError(problems[0])
         # Rows are scored one by one: each is its own slate, and the order of rows is kept.
-        return pa.table({"request_id": np.arange(len(frame)), **arrays})
+        return table.append_column("request_id", pa.array(np.arange(len(frame))))
+
+
+def _array(frame: pd.DataFrame, name: str, kind: pa.DataType) -> pa.Array:
+    if name not in frame.columns:
+        raise InputError(f"{_FRAME}: column '{name}' is missing; see the log contract in the README")
+    values = frame[name].tolist() if pa.types.is_list(kind) else frame[name].to_numpy()
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowException, OverflowError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{_FRAME}: column '{name}' holds no {kind} ({reason}); cast it") from None

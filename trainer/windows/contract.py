@@ -31,8 +31,8 @@ def arrow_schema(logs: LogsConfig, extras: Sequence[str] = ()) -> pa.Schema:
         ``request_id`` (the slate), ``user_id`` and ``pin_id`` int64, not negative; ``ts`` timestamp[us, UTC];
         ``position`` int16, 0 is the top; one bool a label; ``user_features`` and ``pin_features`` list<float32> of
         fixed length; ``history`` list<int64>, the user's last engaged pins, most recent first, with ``history_actions``
-        list<int8> of the same length; then, where asked for, ``propensity`` float32 in (0, 1], ``image`` binary and
-        ``text`` string.
+        list<int8> of the same length, not negative; then, where asked for, ``propensity`` float32 in (0, 1], ``image``
+        binary and ``text`` string.
     """
     unknown = set(extras) - set(EXTRA_TYPES)
     assert not unknown, f"no such optional columns: {sorted(unknown)}"
@@ -172,8 +172,9 @@ def _history_findings(columns: dict[str, pa.Array]) -> Iterator[_Finding]:
         rows = _rows_of_elements(columns["history"], pc.fill_null(pc.less(pins, 0), True))
         yield _Finding("history", rows, "a pin id is null or negative", "drop that entry, with its action")
     if "history_actions" in columns:
-        rows = _rows_of_elements(columns["history_actions"], pc.is_null(columns["history_actions"].flatten()))
-        yield _Finding("history_actions", rows, "an action is null", "drop that entry, with its pin")
+        actions = columns["history_actions"].flatten()
+        rows = _rows_of_elements(columns["history_actions"], pc.fill_null(pc.less(actions, 0), True))
+        yield _Finding("history_actions", rows, "an action is null or negative", "drop that entry, with its pin")
     if "history" in columns and "history_actions" in columns:
         num_pins, num_actions = (pc.list_value_length(columns[name]) for name in ("history", "history_actions"))
         rows = _rows_where(pc.not_equal(num_pins, num_actions))

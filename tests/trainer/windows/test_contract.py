@@ -47,6 +47,7 @@ VALUE_VIOLATIONS: dict[str, tuple[Change, str, str, str]] = {
     "negative history": (put("history", [3, -2], 8, 9), "history", "row 8 and 1 more", "negative"),
     "history lengths": (put("history_actions", [1, 1, 1], 4), "history_actions", "row 4", "3 actions for 1 pins"),
     "null action": (put("history_actions", [None], 4), "history_actions", "row 4", "an action is null"),
+    "negative action": (put("history_actions", [-1], 4), "history_actions", "row 4", "an action is null or negative"),
     "propensity": (add_propensity, "propensity", "row 2", "0.0 is not above 0"),
 }
 
