@@ -10,7 +10,15 @@ from pathlib import Path
 import yaml
 
 from trainer.errors import InputError
-from trainer.recipe import BackboneConfig, LossesConfig, Recipe, TablesConfig, WindowConfig
+from trainer.recipe import (
+    BackboneConfig,
+    LossesConfig,
+    ModelConfig,
+    Recipe,
+    TablesConfig,
+    TrainingConfig,
+    WindowConfig,
+)
 from trainer.windows.sources.complete_journey import log_config
 from trainer.windows.sources.synthetic import synthetic_logs
 
@@ -20,9 +28,12 @@ def complete_journey() -> Recipe:
     return Recipe(
         name="complete_journey",
         logs=log_config(".thawline/logs/complete_journey"),
-        tables=TablesConfig(num_user_rows=4096, num_pin_rows=65536, dim=16),
+        tables=TablesConfig(num_user_rows=8192, num_pin_rows=262_144, dim=16, learning_rate=0.1),
         window=WindowConfig(num_days=20),
         backbone=BackboneConfig(num_days=60),
+        # 70,000 rows a window: a larger network learns them by heart in a second pass, frozen tables or not.
+        model=ModelConfig(history_length=10, num_cross_layers=1, hidden_sizes=(32, 16), dropout=0.2),
+        training=TrainingConfig(batch_rows=256),
     )
 
 

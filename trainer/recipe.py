@@ -105,7 +105,7 @@ class ModelConfig:
         num_attention_heads: Heads of each; divides the transformer's width, which is twice ``tables.dim``.
         num_cross_layers: Full-rank DCNv2 layers.
         hidden_sizes: Widths of the tower between crossing and heads.
-        dropout: Dropout in transformer and tower.
+        dropout: Dropout in the tower.
     """
 
     history_length: PositiveInt = 20
