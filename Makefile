@@ -36,7 +36,7 @@ retrain: $(CPU) $(DEMO_LOG) ## the daily retrain on the demo log: [DATE=2017-11-
 	@$(BIN)/thawline retrain --recipe complete_journey --date $(DATE) --store $(STORE)
 
 test: $(DEV) ## every test that needs no GPU
-	@$(BIN)/python -m pytest -n 2 -m "not gpu" tests
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not gpu" tests
 
 test-gpu: $(DEV) ## every test that needs a GPU; run it in an environment of requirements/gpu.txt
 	@$(BIN)/python -m pytest -m gpu tests

@@ -1,5 +1,6 @@
 """Running a DAG on this machine: kfp's subprocess runner, quietened, with a user's mistakes told in one line."""
 
+import builtins
 import os
 import shutil
 from collections.abc import Callable
@@ -33,7 +34,7 @@ def run_locally(dag: Callable[..., Any], run: Run, tracking_uri: str) -> None:
     os.environ[TERMINATION_LOG_VARIABLE] = str(termination_path.resolve())
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(root), raise_on_error=True)
     with log_path.open("w") as log:
-        console = Console(log)
+        console, print_ = Console(log), builtins.print
         try:
             with redirect_stdout(console), redirect_stderr(console):
                 dag(recipe=run.recipe.to_json(), date=run.date.isoformat(), store=run.store, tracking_uri=tracking_uri)
@@ -43,6 +44,8 @@ def run_locally(dag: Callable[..., Any], run: Run, tracking_uri: str) -> None:
                 raise InputError(mistake) from None
             raise RunFailedError(f"{console.failed_step or 'a step'} failed; its log is {log_path}") from None
         finally:
+            # kfp indents a task's output by replacing `print`, and tasks side by side put back each other's.
+            builtins.print = print_
             console.close()
 
 

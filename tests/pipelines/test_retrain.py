@@ -11,6 +11,9 @@ import pytest
 
 from tests.conftest import Thawline
 
+# One worker tells the story once.
+pytestmark = pytest.mark.xdist_group("the daily story")
+
 SETTINGS = (
     "window.num_days=3",
     "backbone.num_days=3",
@@ -42,9 +45,15 @@ class Story:
     first: dict[str, Any]
     again: dict[str, Any]
     following: dict[str, Any]
-    prepared: tuple[set[str], set[str], set[str]]
-    steps: tuple[set[str], set[str], set[str]]
+    prepared: list[set[str]]
+    steps: list[set[str]]
     told: str
+
+
+def on(log: Path, store: Path) -> list[str]:
+    """The options of every run here."""
+    settings = [f"--set={setting}" for setting in (f"logs.uri={log}", *SETTINGS)]
+    return ["--recipe", "synthetic", "--store", str(store), *settings]
 
 
 @pytest.fixture(scope="module")
@@ -52,16 +61,19 @@ def story(thawline: Thawline, tiny_log: Path, tmp_path_factory: pytest.TempPathF
     store = tmp_path_factory.mktemp("store")
     summaries, prepared, steps, told = [], [], [], []
     for date in ("2024-01-09", "2024-01-09", "2024-01-10"):
-        settings = [f"--set={setting}" for setting in (f"logs.uri={tiny_log}", *SETTINGS)]
-        done = thawline("retrain", "--recipe", "synthetic", "--date", date, "--store", store, *settings)
+        done = thawline("retrain", "--date", date, *on(tiny_log, store))
         assert done.returncode == 0, done.stderr + "".join(p.read_text() for p in store.glob("runs/*/run.log"))
         name, _, path = done.stdout.splitlines()[-1].partition(": ")
         assert name == "summary"
+        assert done.stdout.startswith("\nthawline-synthetic version ")
         summaries.append(json.loads(Path(path).read_text()))
         prepared.append({str(path.relative_to(store)) for path in store.glob("partitions/*/*")})
         steps.append({path.stem for path in (Path(path).parent / "steps").iterdir()})
         told.append(done.stderr)
-    return Story(store, *summaries, prepared=tuple(prepared), steps=tuple(steps), told=told[0])
+    first, again, following = summaries
+    return Story(
+        store=store, first=first, again=again, following=following, prepared=prepared, steps=steps, told=told[0]
+    )
 
 
 def test_the_first_day_makes_a_backbone_and_a_champion(story: Story) -> None:
@@ -111,3 +123,20 @@ def test_the_champion_serves_in_a_new_process(story: Story) -> None:
     predicted = json.loads(done.stdout.splitlines()[-1])
     assert set(predicted) == {"save", "click", "hide"}
     assert all(len(values) == 5 and all(0 < value < 1 for value in values) for values in predicted.values())
+
+
+def test_a_backbone_of_other_dimensions_is_refused_whole(thawline: Thawline, tiny_log: Path, story: Story) -> None:
+    done = thawline("retrain", "--date", "2024-01-09", *on(tiny_log, story.store), "--set=tables.dim=16")
+    lines = done.stderr.splitlines()
+    assert done.returncode == 2, done.stderr
+    assert [line for line in lines if line.startswith("thawline: error: ")] == lines[-1:]
+    assert "dim" in lines[-1]
+    assert "summary" not in done.stdout
+
+
+def test_pretraining_alone_makes_a_fresher_backbone(thawline: Thawline, tiny_log: Path, story: Story) -> None:
+    done = thawline("pretrain", "--date", "2024-01-10", *on(tiny_log, story.store), "--json")
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert (record["model"], record["version"]) == ("thawline-synthetic-backbone", "2")
+    assert record["window"] == {"days": 3, "first_day": "2024-01-03", "last_day": "2024-01-05", "rows": 1800}
