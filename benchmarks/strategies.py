@@ -175,6 +175,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="20-day windows of the real log only, in under 10 minutes")
     wanted = cases(quick=parser.parse_args().quick)
     outcomes: dict[Case, list[Outcome]] = {}
+    os.environ["TQDM_DISABLE"] = "1"  # for the processes of the pool, whose bars would overwrite this one's
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         futures = {pool.submit(run_case, case): case for case in wanted}
         for future in tqdm(as_completed(futures), total=len(futures), desc="strategies", unit="case"):

@@ -115,7 +115,8 @@ class History:
         )
         self.epochs.append(record)
         shown = ", ".join(f"{name} {value:.4f}" for name, value in record.heldout.items())
-        self._bar.write(f"epoch {record.epoch}: loss {record.loss:.4f}, tables {phase}; {shown}", file=sys.stderr)
+        if not self._bar.disable:
+            self._bar.write(f"epoch {record.epoch}: loss {record.loss:.4f}, tables {phase}; {shown}", file=sys.stderr)
         self._pass, self._recent = _Sums(), _Sums()
         if epoch + 1 == len(self._num_steps):
             self._bar.close()

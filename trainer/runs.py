@@ -4,7 +4,7 @@ Both expect an initialised process group (of one process, too) and run the same 
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -73,21 +73,15 @@ def pretrain(recipe: Recipe, columns: Columns, *, device: torch.device) -> Run:
     ranker, tables = _build(recipe, device)
     ranker.user_features.fit(torch.tensor(columns.user_features))
     ranker.pin_features.fit(torch.tensor(columns.pin_features))
-    objective = _parallel(PretrainingObjective(ranker.two_tower, recipe.losses, num_ranks=dist.get_world_size()))
-    reader = _training_reader(recipe, columns)
-    num_epochs = recipe.backbone.num_epochs
-    history = History(
-        [reader.num_steps(epoch) for epoch in range(num_epochs)], evaluate=dict, title="pretrain", is_shown=_is_first()
-    )
-    fit(
-        objective,
+    history = _fit(
+        recipe,
+        PretrainingObjective(ranker.two_tower, recipe.losses, num_ranks=dist.get_world_size()),
         tables,
-        reader,
-        _dense_optimizer(recipe, objective),
-        history,
-        tables=recipe.tables,
-        num_epochs=num_epochs,
+        columns,
+        num_epochs=recipe.backbone.num_epochs,
         adapts_at=lambda progress: True,
+        evaluate=dict,
+        title="pretrain",
         device=device,
     )
     return Run(ranker=ranker, tables=tables, history=history)
@@ -101,23 +95,15 @@ def train(recipe: Recipe, columns: Columns, heldout: Columns, backbone: Backbone
     tables.load_state(backbone.state)
     schedule = schedule_of(recipe.thaw)
     thaw = Thaw(schedule, recipe.thaw.state, tables, backbone.state)
-    objective = _parallel(RankingObjective(ranker, recipe.losses, num_ranks=dist.get_world_size()))
-    reader = _training_reader(recipe, columns)
-    history = History(
-        [reader.num_steps(epoch) for epoch in range(schedule.num_epochs)],
-        evaluate=lambda: evaluate(recipe, ranker, tables, heldout, device=device),
-        title=f"train ({recipe.thaw.arm})",
-        is_shown=_is_first(),
-    )
-    fit(
-        objective,
+    history = _fit(
+        recipe,
+        RankingObjective(ranker, recipe.losses, num_ranks=dist.get_world_size()),
         tables,
-        reader,
-        _dense_optimizer(recipe, objective),
-        history,
-        tables=recipe.tables,
+        columns,
         num_epochs=schedule.num_epochs,
         adapts_at=thaw.at,
+        evaluate=lambda: evaluate(recipe, ranker, tables, heldout, device=device),
+        title=f"train ({recipe.thaw.arm})",
         device=device,
     )
     return Run(ranker=ranker, tables=tables, history=history)
@@ -157,18 +143,40 @@ def _build(recipe: Recipe, device: torch.device) -> tuple[Ranker, ShardedTables]
     return ranker, ShardedTables(recipe.tables, device=device, seed=recipe.training.seed)
 
 
-def _parallel(objective: nn.Module) -> nn.Module:
-    return DistributedDataParallel(objective) if dist.get_world_size() > 1 else objective
-
-
-def _training_reader(recipe: Recipe, columns: Columns) -> SlateReader:
-    return SlateReader(
+def _fit(
+    recipe: Recipe,
+    objective: nn.Module,
+    tables: ShardedTables,
+    columns: Columns,
+    *,
+    num_epochs: int,
+    adapts_at: Callable[[float], bool],
+    evaluate: Callable[[], Mapping[str, float]],
+    title: str,
+    device: torch.device,
+) -> History:
+    rank, num_ranks = dist.get_rank(), dist.get_world_size()
+    reader = SlateReader(
         columns,
         batch_rows=recipe.training.batch_rows,
         seed=recipe.training.seed,
-        rank=dist.get_rank(),
-        num_ranks=dist.get_world_size(),
+        rank=rank,
+        num_ranks=num_ranks,
     )
+    num_steps = [reader.num_steps(epoch) for epoch in range(num_epochs)]
+    history = History(num_steps, evaluate=evaluate, title=title, is_shown=_is_first())
+    fit(
+        DistributedDataParallel(objective) if num_ranks > 1 else objective,
+        tables,
+        reader,
+        _dense_optimizer(recipe, objective),
+        history,
+        tables=recipe.tables,
+        num_epochs=num_epochs,
+        adapts_at=adapts_at,
+        device=device,
+    )
+    return history
 
 
 def _dense_optimizer(recipe: Recipe, objective: nn.Module) -> torch.optim.Optimizer:
