@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from trainer.batches.columns import Columns
 from trainer.checkpoint import write_checkpoint
+from trainer.errors import InputError
 from trainer.model.backbone import KIND as BACKBONE
 from trainer.model.backbone import load_backbone, open_backbone, pretrained_part, shape_facts
 from trainer.recipe import Recipe
@@ -21,6 +22,7 @@ from trainer.runs import pretrain, process_group, train
 from trainer.serving import save_model
 from trainer.thaw.arms import schedule_of
 from trainer.windows.manifest import load_window
+from trainer.windows.storage import write_json
 
 
 def launch_pretraining(recipe: Recipe, window_path: str, out: str) -> None:
@@ -32,6 +34,7 @@ def launch_pretraining(recipe: Recipe, window_path: str, out: str) -> None:
         out: Folder for the backbone, see `trainer.model.backbone`.
 
     Raises:
+        InputError: The window is not there.
         RuntimeError: A process failed; its traceback is on stderr.
     """
     load_window(window_path)
@@ -48,10 +51,12 @@ def launch_training(recipe: Recipe, window_path: str, backbone: str, out: str) -
         out: Folder for ``model/`` (see `trainer.serving`) and ``history.json``.
 
     Raises:
-        InputError: The backbone is unfinished, changed, or of other dimensions than the recipe's.
+        InputError: The window is not there or has no held-out day; the backbone is unfinished, changed, or of other
+            dimensions than the recipe's.
         RuntimeError: A process failed; its traceback is on stderr.
     """
-    load_window(window_path)
+    if load_window(window_path).heldout is None:
+        raise InputError(f"{window_path}: window has no held-out day to evaluate on; assemble it with one")
     open_backbone(backbone, recipe)
     job = {"task": "train", "recipe": recipe.to_json(), "window": window_path, "backbone": backbone, "out": out}
     _torchrun(job, recipe)
@@ -85,7 +90,7 @@ def _run_pretraining(job: Mapping[str, str], device: torch.device) -> None:
 
 def _run_training(job: Mapping[str, str], device: torch.device) -> None:
     recipe, window = Recipe.from_json(job["recipe"]), load_window(job["window"])
-    assert window.heldout is not None, "a window to train on has a held-out day"
+    assert window.heldout is not None, "launch_training refuses such a window"
     labels, history_length = recipe.logs.labels, recipe.model.history_length
     columns = Columns.read(window.days, labels, history_length)
     heldout = Columns.read([window.heldout], labels, history_length)
@@ -96,7 +101,7 @@ def _run_training(job: Mapping[str, str], device: torch.device) -> None:
         save_model(out / "model", recipe, run.ranker, tables)
         schedule = schedule_of(recipe.thaw)
         history = {"arm": recipe.thaw.arm, "thaw_epoch": schedule.thaw_epoch, **run.history.to_dict()}
-        (out / "history.json").write_text(json.dumps(history, indent=2))
+        write_json(out / "history.json", history)
 
 
 def main() -> None:
