@@ -25,7 +25,9 @@ def one_rank() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoRanks]:
     """Runs a module's function in each of two processes that share a gloo group; gives what they return, by rank."""
-    context = multiprocessing.get_context("spawn")
+    # Importing takes seconds, so one process does it, before it has threads, and the two are forked from it.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["trainer.runs"])
     next_rank = context.Value("i", 0)
     store = tmp_path_factory.mktemp("two_ranks") / "store"
     with ProcessPoolExecutor(2, context, initializer=_join_group, initargs=(store, next_rank)) as pool:

@@ -1,0 +1,223 @@
+"""Pretraining and training from end to end, as steps of a DAG call them: on prepared days, in processes of torchrun."""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from tests.trainer import tiny
+from trainer.batches.columns import Columns
+from trainer.checkpoint import read_checkpoint
+from trainer.errors import InputError
+from trainer.evaluation.metrics import auc
+from trainer.launch import launch_pretraining, launch_training
+from trainer.model.backbone import KIND as BACKBONE
+from trainer.model.backbone import load_backbone, pretrained_part
+from trainer.recipe import LossesConfig, Recipe
+from trainer.runs import pretrain, train
+from trainer.serving import Scorer
+from trainer.windows.manifest import Partition, assemble_window, load_window
+from trainer.windows.preparation import prepare_day
+from trainer.windows.sources.synthetic import synthetic_logs
+
+FIRST_DAY = date(2024, 1, 1)
+# Each rank draws in-batch negatives from its own rows; all else of a step is the same for any number of ranks.
+WITHOUT_NEGATIVES = {"losses.contrastive_weight": "0"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A recipe, and manifests of the days to pretrain on and of the window after them, in one store."""
+
+    recipe: Recipe
+    pretraining: str
+    window: str
+
+
+@pytest.fixture(scope="module")
+def prepared(tiny_log: Path, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    base = tiny.recipe()
+    recipe = Recipe(
+        name="tiny",
+        logs=synthetic_logs(str(tiny_log)),
+        tables=base.tables,
+        model=base.model,
+        losses=LossesConfig(head_weights=(1.0, 0.5, 0.5)),
+        thaw=base.thaw,
+        training=base.training,
+    ).override({"training.batch_rows": "64", "tables.num_user_rows": "101", "tables.num_pin_rows": "301"})
+    store = str(tmp_path_factory.mktemp("launch"))
+    days = [prepare_day(recipe, FIRST_DAY + timedelta(days=number), store) for number in range(8)]
+    return Prepared(
+        recipe=recipe,
+        pretraining=assemble_window(days[:3], store, has_heldout=False),
+        window=assemble_window(days[3:], store, has_heldout=True),
+    )
+
+
+@pytest.fixture(scope="module")
+def backbone(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pretrained") / "backbone"
+    launch_pretraining(prepared.recipe, prepared.pretraining, str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def training(prepared: Prepared, backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two ranks left."""
+    out = tmp_path_factory.mktemp("trained") / "training"
+    recipe = prepared.recipe.override({"training.num_ranks": "2", **WITHOUT_NEGATIVES})
+    launch_training(recipe, prepared.window, str(backbone), str(out))
+    return out
+
+
+def history_of(out: Path) -> dict[str, Any]:
+    history: dict[str, Any] = json.loads((out / "history.json").read_text())
+    return history
+
+
+def frame_of(partition: Partition) -> pd.DataFrame:
+    """The rows as a user would score them, without labels."""
+    return pd.read_parquet(Path(partition.path) / "part-00000.parquet").drop(columns=["save", "click", "hide"])
+
+
+def save_auc(partition: Partition, scores: pd.DataFrame) -> float:
+    save = pd.read_parquet(Path(partition.path) / "part-00000.parquet", columns=["save"])["save"]
+    return auc(scores["save"].to_numpy(), save.to_numpy())
+
+
+def test_a_backbone_says_what_it_was_made_of(prepared: Prepared, backbone: Path) -> None:
+    checkpoint = read_checkpoint(backbone, kind=BACKBONE)
+    assert checkpoint.facts["first_day"] == "2024-01-01"
+    assert checkpoint.facts["last_day"] == "2024-01-03"
+    assert checkpoint.facts["num_rows"] == load_window(prepared.pretraining).num_rows
+    assert Recipe.from_json(checkpoint.facts["recipe"]) == prepared.recipe
+    found = load_backbone(str(backbone), prepared.recipe)
+    assert {name: tuple(rows.shape) for name, rows in found.rows.items()} == {"user": (101, 4), "pin": (301, 4)}
+    assert all(state.any() for state in found.state.values())
+
+
+def test_training_leaves_a_model_and_its_history(prepared: Prepared, training: Path) -> None:
+    assert {path.name for path in training.iterdir()} == {"model", "history.json"}
+    history = history_of(training)
+    assert history["arm"] == "delayed"
+    assert history["thaw_epoch"] == 1.0
+    assert [epoch["phase"] for epoch in history["epochs"]] == ["frozen", "adapting"]
+    assert set(history["epochs"][0]["heldout"]) == {"save_auc", "save_hit3", "save_log_loss"}
+    assert set(history["epochs"][0]["losses"]) == {"head", "pairwise", "contrastive"}
+    assert {"epoch", "loss", "phase"} == set(history["curve"][0])
+    heldout = load_window(prepared.window).heldout
+    assert heldout is not None
+    frame = frame_of(heldout)
+    scores = Scorer.load(training / "model").predict(frame)
+    assert list(scores.columns) == ["save", "click", "hide"]
+    assert save_auc(heldout, scores) == pytest.approx(history["epochs"][-1]["heldout"]["save_auc"], abs=1e-6)
+
+
+def test_another_process_gives_the_same_bits(prepared: Prepared, backbone: Path, one_rank: torch.device) -> None:
+    recipe, days = prepared.recipe, load_window(prepared.pretraining).days
+    run = pretrain(recipe, Columns.read(days, recipe.logs.labels, recipe.model.history_length), device=one_rank)
+    found = load_backbone(str(backbone), recipe)
+    for mine, written in (
+        (run.tables.rows(), found.rows),
+        (run.tables.state(), found.state),
+        (pretrained_part(run.ranker), found.dense),
+    ):
+        assert mine.keys() == written.keys()
+        assert all(torch.equal(mine[name], values) for name, values in written.items())
+
+
+def test_two_ranks_train_a_model_as_good_as_one(
+    prepared: Prepared, backbone: Path, training: Path, one_rank: torch.device
+) -> None:
+    recipe, window = prepared.recipe.override(WITHOUT_NEGATIVES), load_window(prepared.window)
+    assert window.heldout is not None
+    labels, length = recipe.logs.labels, recipe.model.history_length
+    columns, heldout = Columns.read(window.days, labels, length), Columns.read([window.heldout], labels, length)
+    alone = train(recipe, columns, heldout, load_backbone(str(backbone), recipe), device=one_rank)
+    for mine, theirs in zip(alone.history.epochs, history_of(training)["epochs"], strict=True):
+        assert theirs["heldout"]["save_auc"] == pytest.approx(mine.heldout["save_auc"], abs=1e-3)
+        assert theirs["heldout"]["save_log_loss"] == pytest.approx(mine.heldout["save_log_loss"], rel=1e-3)
+    tables = read_checkpoint(training / "model", kind="model").tensors("tables")
+    for name, values in alone.tables.rows().items():
+        torch.testing.assert_close(tables[name], values, atol=1e-4, rtol=0)
+
+
+def refusal(action: Callable[[Path], None], tmp_path: Path) -> str:
+    out = tmp_path / "out"
+    with pytest.raises(InputError) as caught:
+        action(out)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert not out.exists()
+    return message
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"tables.dim": "8"}, "backbone has dim 4, recipe 'tiny' has 8"),
+        ({"tables.num_pin_rows": "302"}, "backbone has num_pin_rows 301, recipe 'tiny' has 302"),
+        ({"tables.hash_seed": "9"}, "backbone has hash_seed 3, recipe 'tiny' has 9"),
+    ],
+)
+def test_a_backbone_of_other_dimensions_is_refused(
+    prepared: Prepared, backbone: Path, tmp_path: Path, settings: dict[str, str], words: str
+) -> None:
+    recipe = prepared.recipe.override(settings)
+    message = refusal(lambda out: launch_training(recipe, prepared.window, str(backbone), str(out)), tmp_path)
+    assert words in message
+
+
+def copied(folder: Path, to: Path) -> Path:
+    to.mkdir()
+    for file in folder.iterdir():
+        (to / file.name).write_bytes(file.read_bytes())
+    return to
+
+
+def test_a_truncated_backbone_is_refused(prepared: Prepared, backbone: Path, tmp_path: Path) -> None:
+    damaged = copied(backbone, tmp_path / "damaged")
+    tables = damaged / "tables.safetensors"
+    tables.write_bytes(tables.read_bytes()[:-100])
+    message = refusal(lambda out: launch_training(prepared.recipe, prepared.window, str(damaged), str(out)), tmp_path)
+    assert str(tables) in message
+
+
+def test_an_unfinished_backbone_is_refused(prepared: Prepared, backbone: Path, tmp_path: Path) -> None:
+    unfinished = copied(backbone, tmp_path / "unfinished")
+    (unfinished / "manifest.json").unlink()
+    message = refusal(
+        lambda out: launch_training(prepared.recipe, prepared.window, str(unfinished), str(out)), tmp_path
+    )
+    assert f"{unfinished}: no finished backbone here" in message
+
+
+def test_a_window_that_is_not_there_is_refused(prepared: Prepared, backbone: Path, tmp_path: Path) -> None:
+    missing = str(tmp_path / "windows" / "0123.json")
+    for action in (
+        lambda out: launch_training(prepared.recipe, missing, str(backbone), str(out)),
+        lambda out: launch_pretraining(prepared.recipe, missing, str(out)),
+    ):
+        assert missing in refusal(action, tmp_path)
+
+
+def test_a_window_without_a_heldout_day_is_not_trained_on(prepared: Prepared, backbone: Path, tmp_path: Path) -> None:
+    message = refusal(
+        lambda out: launch_training(prepared.recipe, prepared.pretraining, str(backbone), str(out)), tmp_path
+    )
+    assert f"{prepared.pretraining}: window has no held-out day" in message
+
+
+def test_a_process_that_fails_is_told(prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "false")
+    with pytest.raises(RuntimeError, match="pretrain: torchrun failed with exit code 1"):
+        launch_pretraining(prepared.recipe, prepared.pretraining, str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
