@@ -62,7 +62,7 @@ class Outcome:
 def cases(*, quick: bool) -> list[Case]:
     """The cases of a run: the quick one asks the main question only."""
     if quick:
-        return _windows(window_days=20, number=8)
+        return _windows(window_days=20, number=6)
     real = [case for days in (10, 20) for case in _windows(window_days=days, number=9)]
     return real + [case for days in (10, 20) for case in _feeds(window_days=days, number=5)]
 
