@@ -2,7 +2,7 @@ import json
 import subprocess
 import sys
 from dataclasses import asdict, fields, is_dataclass
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -196,7 +196,7 @@ def test_json_with_unknown_or_missing_keys_is_refused(change: dict[str, Any]) ->
 
 
 def test_every_arm_can_be_named() -> None:
-    for arm in Arm.__args__:
+    for arm in get_args(Arm):
         assert recipe().override({"thaw.arm": arm, "thaw.thaw_point": "null"}).thaw.arm == arm
 
 

@@ -98,13 +98,15 @@ def test_rows_come_back_in_the_order_of_their_ids(tables: ShardedTables) -> None
 
 
 def test_a_frozen_lookup_has_no_gradient_and_changes_no_bit(tables: ShardedTables) -> None:
-    loss_of(tables.start(ids(0), adapting=True).wait()).backward()  # so that there is optimizer state to leave alone
+    torch.autograd.backward(
+        loss_of(tables.start(ids(0), adapting=True).wait())
+    )  # so that there is optimizer state to leave alone
     before = tables.fingerprint()
     for seed in range(3):
         rows = tables.start(ids(seed), adapting=False).wait()
         assert not any(found.requires_grad for found in rows.values())
         weight = torch.ones(1, requires_grad=True)
-        (weight * loss_of(rows)).sum().backward()
+        torch.autograd.backward((weight * loss_of(rows)).sum())
     assert tables.fingerprint() == before
 
 
@@ -122,7 +124,7 @@ def test_an_adapting_lookup_updates_the_rows_it_read_by_row_wise_adagrad(tables:
     touched: dict[str, set[int]] = {USER_TABLE: set(), PIN_TABLE: set()}
     for seed in range(3):
         asked = ids(seed)
-        loss_of(tables.start(asked, adapting=True).wait()).backward()
+        torch.autograd.backward(loss_of(tables.start(asked, adapting=True).wait()))
         adagrad_step(rows, sums, asked)
         for site, table in SITES.items():
             touched[table] |= set(asked[site].values().tolist())
@@ -154,7 +156,7 @@ def test_loaded_state_is_what_the_next_step_uses(tables: ShardedTables) -> None:
     state = {table: torch.rand_like(values) + 1 for table, values in tables.state().items()}
     tables.load_state(state)
     rows, sums = arrays(tables.rows()), arrays(state)
-    loss_of(tables.start(ids(0), adapting=True).wait()).backward()
+    torch.autograd.backward(loss_of(tables.start(ids(0), adapting=True).wait()))
     adagrad_step(rows, sums, ids(0))
     assert_equal(tables.rows(), rows, rtol=1e-5)
 
@@ -201,7 +203,7 @@ def _three_steps() -> dict[str, Any]:
         whole = PlainTables(_on_all_ranks(tables.rows()))
         rows, wanted = tables.start(asked, adapting=True).wait(), whole.start(asked, adapting=False).wait()
         found["are_right"] += [torch.equal(rows[site], wanted[site]) for site in SITES]
-        (loss_of(rows) * num_ranks).backward()
+        torch.autograd.backward(loss_of(rows) * num_ranks)
         found["fingerprints"].append(tables.fingerprint())
     return {
         name: _as_arrays(value) for name, value in (found | {"rows": tables.rows(), "state": tables.state()}).items()

@@ -74,7 +74,7 @@ def test_a_row_without_history_is_zero_and_harms_no_gradient() -> None:
     outputs = module(batch, history_ND, candidate_BD)
     assert not outputs[[0, 2]].any()
     assert outputs[1].all()
-    outputs.square().sum().backward()
+    torch.autograd.backward(outputs.square().sum())
     gradients = [history_ND.grad, candidate_BD.grad, *(parameter.grad for parameter in module.parameters())]
     assert all(gradient is not None and gradient.isfinite().all() for gradient in gradients)
     assert candidate_BD.grad is not None
@@ -86,7 +86,7 @@ def test_a_batch_where_nobody_has_a_history_is_zero() -> None:
     module = transformer()
     outputs = module(*batch_of([0, 0]))
     assert not outputs.any()
-    outputs.sum().backward()
+    torch.autograd.backward(outputs.sum())
     assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in module.parameters())
 
 

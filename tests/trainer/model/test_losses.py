@@ -45,7 +45,8 @@ def contrastive_by_hand(user_BD: Tensor, pin_BD: Tensor, batch: Batch, temperatu
     saves, total = batch.labels_BH[:, 0].tolist(), 0.0
 
     def logit(anchor: int, other: int) -> float:
-        return (user_BD[anchor].double() @ pin_BD[other].double()).item() / temperature - log_q[other]
+        cosine = float((user_BD[anchor].double() @ pin_BD[other].double()).item())
+        return cosine / temperature - float(log_q[other])
 
     for anchor in range(len(users)):
         if not saves[anchor]:
@@ -96,7 +97,7 @@ def test_a_batch_without_pairs_costs_nothing(change: Callable[[Batch], Batch]) -
     batch = change(next(batches()))
     logits_B = torch.randn(len(batch.slates_B), requires_grad=True)
     loss = pairwise(logits_B, batch.labels_BH[:, 0], batch.slates_B)
-    loss.backward()
+    torch.autograd.backward(loss)
     assert loss.item() == 0.0
     assert logits_B.grad is not None
     assert not logits_B.grad.any()
@@ -107,7 +108,7 @@ def test_a_batch_without_saves_has_no_contrastive_loss() -> None:
     user_BD = unit_vectors(len(batch.slates_B), 1).requires_grad_()
     pin_BD = unit_vectors(len(batch.slates_B), 2).requires_grad_()
     loss = contrastive(user_BD, pin_BD, batch, TEMPERATURE)
-    loss.backward()
+    torch.autograd.backward(loss)
     assert loss.item() == 0.0
     for gradient in (user_BD.grad, pin_BD.grad):
         assert gradient is not None
@@ -173,7 +174,7 @@ def gradients(
 ) -> dict[str, Tensor]:
     ranker.zero_grad()
     found = RankingObjective(ranker, recipe.losses, num_ranks=num_ranks)(batch, rows_of(batch, recipe))
-    torch.stack([found[name] for name in losses]).sum().backward()
+    torch.autograd.backward(torch.stack([found[name] for name in losses]).sum())
     return {name: p.grad.clone() for name, p in ranker.named_parameters() if p.grad is not None}
 
 

@@ -33,13 +33,13 @@ def batch() -> Batch:
 def step(tables: ShardedTables, *, adapting: bool) -> None:
     rows = tables.start(ids_of(batch(), CONFIG), adapting=adapting).wait()
     weight = torch.ones(1, requires_grad=True)
-    torch.stack([(weight * found).square().sum() for found in rows.values()]).sum().backward()
+    torch.autograd.backward(torch.stack([(weight * found).square().sum() for found in rows.values()]).sum())
 
 
 def walk(tables: ShardedTables, arm: Arm, num_epochs: int, state: StatePolicy) -> list[Mapping[str, Tensor]]:
     """Two steps an epoch as training makes them; gives the state that each step began with."""
     thaw = Thaw(schedule_of(ThawConfig(arm=arm, num_epochs=num_epochs)), state, tables, BACKBONE_STATE)
-    began = []
+    began: list[Mapping[str, Tensor]] = []
     for progress in (half / 2 for half in range(2 * num_epochs)):
         adapting = thaw.at(progress)
         began.append(tables.state())

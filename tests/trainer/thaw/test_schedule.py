@@ -1,4 +1,5 @@
 import math
+from typing import get_args
 
 import pytest
 
@@ -56,4 +57,4 @@ def test_the_step_that_begins_at_the_thaw_point_adapts() -> None:
 
 
 def test_every_arm_of_a_recipe_has_a_schedule() -> None:
-    assert set(ARMS) == set(Arm.__args__)
+    assert set(ARMS) == set(get_args(Arm))
