@@ -105,23 +105,26 @@ def make_store() -> Store:
     purchases = []
     for basket in range(7 * NUM_WEEKS * 4):
         day = basket // 4
-        at = START + timedelta(days=day, seconds=int(rng.integers(80_000)))
-        # Users take turns, so that each day has a household's first visit of its week.
-        user, store = basket % NUM_USERS, 300 + int(rng.integers(NUM_STORES))
-        for product in rng.choice(ids[:50], 7, replace=False):
-            purchases.append(
-                {
-                    "household_id": user,
-                    "store_id": store,
-                    "basket_id": 31_198_570_044 + basket,
-                    "product_id": int(product),
-                    "quantity": int(rng.integers(0, 4)),
-                    "sales_value": float(np.round(rng.random() * 9, 2)),
-                    "retail_disc": float(rng.choice([0.0, 0.25])),
-                    "week": 1 + day // 7,
-                    "transaction_timestamp": at,
-                }
-            )
+        at = START + timedelta(days=day, seconds=int(rng.integers(60_000)))
+        # Users take turns, so that each day has a household's first visit of its week; some go on to another store two
+        # hours later, and buy some of the same again.
+        user, place = basket % NUM_USERS, int(rng.integers(NUM_STORES))
+        bought = rng.choice(ids[:50], 10, replace=False)
+        for number, pins in enumerate([bought[:7], bought[4:]][: 1 + (basket % 3 == 0)]):
+            for pin in pins:
+                purchases.append(
+                    {
+                        "household_id": user,
+                        "store_id": 300 + (place + number) % NUM_STORES,
+                        "basket_id": 31_198_570_044 + 2 * basket + number,
+                        "product_id": int(pin),
+                        "quantity": int(rng.integers(0, 4)),
+                        "sales_value": float(np.round(rng.random() * 9, 2)),
+                        "retail_disc": float(rng.choice([0.0, 0.25])),
+                        "week": 1 + day // 7,
+                        "transaction_timestamp": at + timedelta(hours=2 * number),
+                    }
+                )
     return Store(products, [purchases[place] for place in rng.permutation(len(purchases))], promotions)
 
 
