@@ -7,8 +7,10 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 from mlflow import MlflowClient
 from mlflow.entities import Run
 from mlflow.models import Model
@@ -17,12 +19,14 @@ from tests.trainer.registry.conftest import HOLD, PROMOTE, MakeWindow, an_evalua
 from trainer.errors import InputError
 from trainer.evaluation.gate import Decision
 from trainer.evaluation.report import Evaluation
+from trainer.model.ranker import Ranker
 from trainer.recipe import Recipe
 from trainer.registry import models
 from trainer.registry.models import fetch_champion, find_finished, register_candidate
 from trainer.registry.package import input_example
 from trainer.registry.summary import StepCost
 from trainer.registry.tracking import connect
+from trainer.serving import Scorer, save_model
 from trainer.windows.manifest import load_partition, load_window
 
 STEPS = {"train": StepCost(duration_s=12.5, peak_rss_mib=900.0), "evaluate": StepCost(duration_s=3, peak_rss_mib=700.0)}
@@ -256,36 +260,31 @@ def test_the_input_example_is_real_rows_of_the_contract(make_window: MakeWindow)
 
 
 SERVE = """
-import json, sys, types
-import mlflow, numpy as np, pandas as pd
+import sys
+import mlflow, pandas as pd
 
-class Scorer:
-    @classmethod
-    def load(cls, folder):
-        scorer = cls()
-        scorer.bias = json.load(open(f"{folder}/model.json"))["bias"]
-        return scorer
-    def predict(self, frame):
-        return pd.DataFrame({"save": self.bias + frame["pin_features"].map(np.sum)}, index=frame.index)
-
-sys.modules["trainer.serving"] = types.SimpleNamespace(Scorer=Scorer)
-uri, model, frame = sys.argv[1:]
+uri, model, frame, scores = sys.argv[1:]
 mlflow.set_tracking_uri(uri)
-loaded = mlflow.pyfunc.load_model(model)
-print(loaded.predict(pd.read_parquet(frame))["save"].to_json())
+mlflow.pyfunc.load_model(model).predict(pd.read_parquet(frame)).to_parquet(scores)
 """
 
 
 def test_a_new_process_loads_the_champion_and_predicts(retrains: Retrains, tmp_path: Path) -> None:
+    model = retrains.training_dir / "model"
+    tables = {name: torch.randn(8, retrains.recipe.tables.dim) for name in ("user", "pin")}
+    save_model(model, retrains.recipe, Ranker(retrains.recipe), tables)
+    champion = Scorer.load(model)
     retrains.register("k1", PROMOTE)
+    save_model(model, retrains.recipe, Ranker(retrains.recipe), tables)
     retrains.register("k2", HOLD, an_evaluation(against_champion=True))
     heldout = load_window(retrains.window_path).heldout
     assert heldout is not None
     frame = input_example(heldout).set_axis([11, 5])
     frame.to_parquet(tmp_path / "frame.parquet")
     model_uri = f"models:/{retrains.recipe.model_name}@champion"
+    files = [str(tmp_path / name) for name in ("frame.parquet", "scores.parquet")]
     done = subprocess.run(
-        [sys.executable, "-c", SERVE, retrains.tracking_uri, model_uri, str(tmp_path / "frame.parquet")],
+        [sys.executable, "-c", SERVE, retrains.tracking_uri, model_uri, *files],
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -293,8 +292,10 @@ def test_a_new_process_loads_the_champion_and_predicts(retrains: Retrains, tmp_p
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {"11": 1.0, "5": 1.0}
-    assert "WARNING" not in done.stderr
+    assert "WARNING mlflow" not in done.stderr
+    scores, wanted = pd.read_parquet(files[1]), champion.predict(frame)
+    pd.testing.assert_frame_equal(scores, wanted, atol=1e-6)
+    assert not np.allclose(Scorer.load(model).predict(frame), wanted), "champion and candidate are alike"
 
 
 def test_the_registered_model_has_a_signature_an_example_and_no_pickle(retrains: Retrains) -> None:
