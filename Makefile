@@ -7,9 +7,12 @@ PYTHON ?= python3.11
 DATE ?= 2017-11-21
 STORE ?= .thawline
 
+# Every step is a process of its own: without bytecode on disk each would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV := .venv
 BIN := $(VENV)/bin
-# Most modules of most packages are never imported: compiling them all takes longer than all the rest of the set-up.
+# Most modules are never imported: compiling them all ahead takes longer than the rest of the set-up.
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile --no-deps
 # The stamps carry the locks' digests: a changed lock is installed on the next call, an unchanged one never again.
 CPU := $(VENV)/cpu-$(shell sha256sum requirements/cpu.txt pyproject.toml | sha256sum | cut -c1-16).stamp
