@@ -12,10 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 BIN := $(VENV)/bin
-# Most modules are never imported: compiling them all ahead takes longer than the rest of the set-up. The first import
-# compiles those that are; a machine that forbids Python to keep the result (containers often do) would compile them
-# again in every step of every run, half a minute each.
-unexport PYTHONDONTWRITEBYTECODE
+# Most modules are never imported: compiling them all ahead takes longer than the rest of the set-up.
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile --no-deps
 # The stamps carry the locks' digests: a changed lock is installed on the next call, an unchanged one never again.
 CPU := $(VENV)/cpu-$(shell sha256sum requirements/cpu.txt pyproject.toml | sha256sum | cut -c1-16).stamp
