@@ -41,7 +41,7 @@ retrain: $(CPU) $(DEMO_LOG) ## the daily retrain on the demo log: [DATE=2017-11-
 test: $(DEV) ## every test that needs no GPU
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not gpu" tests
 
-test-gpu: $(DEV) ## every test that needs a GPU; run it in an environment of requirements/gpu.txt
+test-gpu: $(DEV) ## every test that needs a GPU
 	@$(BIN)/python -m pytest -m gpu tests
 
 lint: $(DEV) ## ruff and mypy over all code

@@ -16,9 +16,8 @@ def pretrain(recipe: str, date: str, store: str, window: str, backbone: dsl.Outp
         window: Path of the manifest of the backbone's days.
         backbone: Folder of the weights and their description.
     """
-    from trainer.launch import launch_pretraining
-
     from components.step import step
+    from trainer.launch import launch_pretraining
 
     with step("pretrain", recipe, date, store) as run:
         launch_pretraining(run.recipe, window, backbone.path)

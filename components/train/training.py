@@ -2,9 +2,8 @@
 
 import tempfile
 
-from trainer.launch import launch_training
-
 from components.run import Run
+from trainer.launch import launch_training
 from trainer.registry.backbones import fetch_backbone
 
 
