@@ -17,7 +17,8 @@ def pretrain(recipe: str, date: str, store: str, window: str, backbone: dsl.Outp
         backbone: Folder of the weights and their description.
     """
     from components.step import step
-    from trainer.launch import launch_pretraining
 
     with step("pretrain", recipe, date, store) as run:
+        from trainer.launch import launch_pretraining
+
         launch_pretraining(run.recipe, window, backbone.path)
