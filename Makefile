@@ -50,7 +50,7 @@ lint: $(DEV) ## ruff and mypy over all code
 	@$(BIN)/mypy
 
 ui: $(CPU) ## MLflow on localhost:5000, over the runs and models of STORE
-	@$(BIN)/mlflow ui --host 127.0.0.1 --port 5000 --backend-store-uri sqlite:///$(abspath $(STORE))/mlflow.db
+	@$(BIN)/mlflow ui --workers 1 --host 127.0.0.1 --port 5000 --backend-store-uri sqlite:///$(abspath $(STORE))/mlflow.db
 
 bench-%: $(CPU) $(DEMO_LOG) ## a benchmark by name, e.g. bench-strategies: [QUICK=1]
 	@$(BIN)/python -m benchmarks.$(subst -,_,$*) $(if $(QUICK),--quick)
