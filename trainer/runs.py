@@ -20,12 +20,12 @@ from trainer.batches.columns import Columns
 from trainer.batches.reader import SlateReader
 from trainer.embeddings.sharded import ShardedTables
 from trainer.evaluation.metrics import auc, hit_at_k, log_loss
-from trainer.history import History
 from trainer.loop import fit
 from trainer.model.backbone import Backbone, load_pretrained_part
 from trainer.model.losses import PretrainingObjective, RankingObjective
 from trainer.model.ranker import Ranker
 from trainer.recipe import Recipe
+from trainer.run_history import RunHistory
 from trainer.scoring import score
 from trainer.thaw.arms import schedule_of
 from trainer.thaw.controller import Thaw
@@ -40,7 +40,7 @@ class Run:
 
     ranker: Ranker
     tables: ShardedTables
-    history: History
+    history: RunHistory
 
 
 @contextmanager
@@ -154,7 +154,7 @@ def _fit(
     evaluate: Callable[[], Mapping[str, float]],
     title: str,
     device: torch.device,
-) -> History:
+) -> RunHistory:
     rank, num_ranks = dist.get_rank(), dist.get_world_size()
     reader = SlateReader(
         columns,
@@ -164,7 +164,7 @@ def _fit(
         num_ranks=num_ranks,
     )
     num_steps = [reader.num_steps(epoch) for epoch in range(num_epochs)]
-    history = History(num_steps, evaluate=evaluate, title=title, is_shown=_is_first())
+    history = RunHistory(num_steps, evaluate=evaluate, title=title, is_shown=_is_first())
     fit(
         DistributedDataParallel(objective) if num_ranks > 1 else objective,
         tables,

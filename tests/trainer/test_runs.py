@@ -9,10 +9,10 @@ import torch
 from tests.trainer import tiny
 from trainer import runs
 from trainer.embeddings.sharded import ShardedTables
-from trainer.history import History
 from trainer.model.backbone import Backbone, pretrained_part
 from trainer.model.ranker import Ranker
 from trainer.recipe import Arm, Recipe
+from trainer.run_history import RunHistory
 from trainer.runs import Run, pretrain, train
 
 COLUMNS, HELDOUT = tiny.columns(num_slates=40, seed=1), tiny.columns(num_slates=30, seed=2)
@@ -111,7 +111,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(backbone: Bac
     assert _without_speed(other.history) != _without_speed(first.history)
 
 
-def _without_speed(history: History) -> object:
+def _without_speed(history: RunHistory) -> object:
     content = history.to_dict()
     return content["curve"], [{**epoch, "rows_per_s": None} for epoch in content["epochs"]]
 

@@ -67,7 +67,7 @@ class CurvePoint:
     phase: str
 
 
-class History:
+class RunHistory:
     """Shows a progress bar (rank 0) and keeps the records of a run.
 
     Args:
