@@ -195,9 +195,9 @@ class GateConfig:
     """What a candidate must show before it becomes champion; the gate reads intervals, never points.
 
     Attributes:
-        min_save_lift_low: Least lower end of the save lift's interval against the champion.
-        min_auc_low: Least lower end of the candidate's own AUC interval on ``save``.
-        calibration_range: Interval of predicted over observed saves that the candidate must fall into.
+        min_save_lift_low: The lower end of the save lift's interval against the champion must lie above it.
+        min_auc_low: The lower end of the candidate's own AUC interval on ``save`` must lie above it.
+        calibration_range: The candidate's whole interval of predicted over observed saves must lie within it.
     """
 
     min_save_lift_low: float = 0.0
