@@ -56,11 +56,14 @@ bench-%: $(CPU) $(DEMO_LOG) ## a benchmark by name, e.g. bench-strategies: [QUIC
 	@$(BIN)/python -m benchmarks.$(subst -,_,$*) $(if $(QUICK),--quick)
 
 lock: $(DEV) ## resolve requirements/*.in into complete locks, keeping what still fits: [UPGRADE=1]
-	@cd requirements && for name in cpu data dev; do \
+	@cd requirements && compile() { \
 		../$(BIN)/pip-compile --quiet --strip-extras --no-header --no-emit-index-url --no-emit-find-links \
-			--unsafe-package fbgemm-gpu $(if $(UPGRADE),--upgrade) \
-			$$([ $$name = cpu ] || echo --constraint cpu.txt) --output-file $$name.txt $$name.in; \
-	done
+			$(if $(UPGRADE),--upgrade) --output-file $$1.txt $$1.in "$${@:2}"; \
+	}; \
+	compile cpu --unsafe-package fbgemm-gpu; \
+	compile data --unsafe-package fbgemm-gpu --constraint cpu.txt; \
+	compile dev --unsafe-package fbgemm-gpu --constraint cpu.txt; \
+	compile gpu --allow-unsafe --constraint data.txt
 
 clean: ## remove the environment, never the store
 	@rm -rf $(VENV)

