@@ -85,7 +85,9 @@ class RunHistory:
         self._num_steps = num_steps
         self._evaluate = evaluate
         self._pass, self._recent = _Sums(), _Sums()
-        hidden = {} if is_shown else {"disable": True}  # left out, TQDM_DISABLE in the environment has its say
+        hidden: dict[str, Any] = (
+            {} if is_shown else {"disable": True}
+        )  # left out, TQDM_DISABLE in the environment has its say
         self._bar = tqdm(total=sum(num_steps), desc=title, unit="step", file=sys.stderr, mininterval=1.0, **hidden)
 
     def step(self, progress: float, batch: Batch, losses: Mapping[str, Tensor], *, adapting: bool) -> None:
