@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines.cli import main
 from tests.conftest import Thawline
 
 RETRAIN = ("retrain", "--recipe", "synthetic")
@@ -48,11 +49,19 @@ def assert_told(done: subprocess.CompletedProcess[str], *parts: str) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
-def test_a_mistyped_command_is_told(thawline: Thawline, arguments: tuple[str, ...], told: str) -> None:
-    done = thawline(*arguments)
-    assert_told(done, told)
+def test_a_mistyped_command_is_told(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], told: str) -> None:
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    (line,) = captured.err.splitlines()
+    assert line.startswith("thawline: error: ")
+    assert told in line
+    assert captured.out == ""
+
+
+def test_the_command_exits_with_its_code(thawline: Thawline) -> None:
+    done = thawline("retrain", "--recipe", "nope")
+    assert_told(done, "complete_journey, synthetic")
     assert len(done.stderr.splitlines()) == 1
-    assert done.stdout == ""
 
 
 def without_a_column(day: Path) -> None:
@@ -97,14 +106,20 @@ def emptied(day: Path) -> None:
     ids=["missing column", "wrong type", "id out of range", "corrupt file", "empty day", "no logs"],
 )
 def test_a_broken_day_is_told_and_leaves_nothing(
-    thawline: Thawline, tiny_log: Path, tmp_path: Path, break_day: Callable[[Path], None], told: str
+    thawline: Thawline,
+    capsys: pytest.CaptureFixture[str],
+    tiny_log: Path,
+    tmp_path: Path,
+    break_day: Callable[[Path], None],
+    told: str,
 ) -> None:
     log, store = tmp_path / "log", tmp_path / "store"
     shutil.copytree(tiny_log, log)
     break_day(log / BROKEN_DAY)
     logs = ("--set", f"logs.uri={log}")
-    assert_told(thawline("data", "check", "--recipe", "synthetic", *logs), "2024-01-07")
-    done = thawline(*RETRAIN, *logs, "--date", "2024-01-10", "--window-days", "3", "--store", store)
+    assert main(["data", "check", "--recipe", "synthetic", *logs]) == 2
+    assert "2024-01-07" in capsys.readouterr().err
+    done = thawline(*RETRAIN, *logs, "--date", "2024-01-09", "--window-days", "1", "--store", store)
     assert_told(done, told)
     assert not list(store.rglob("*.aside"))
     assert not (store / "partitions" / BROKEN_DAY).exists() or not any((store / "partitions" / BROKEN_DAY).iterdir())
@@ -112,12 +127,12 @@ def test_a_broken_day_is_told_and_leaves_nothing(
     assert not (store / "windows").exists()
 
 
-def test_a_sound_log_is_called_sound(thawline: Thawline, tiny_log: Path) -> None:
-    arguments = ("data", "check", "--recipe", "synthetic", "--set", f"logs.uri={tiny_log}")
-    done = thawline(*arguments)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == f"sound: {tiny_log}, 9 days"
-    report = json.loads(thawline(*arguments, "--json", "--from", "2024-01-02", "--to", "2024-01-03").stdout)
+def test_a_sound_log_is_called_sound(capsys: pytest.CaptureFixture[str], tiny_log: Path) -> None:
+    arguments = ["data", "check", "--recipe", "synthetic", "--set", f"logs.uri={tiny_log}"]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"sound: {tiny_log}, 9 days"
+    assert main([*arguments, "--json", "--from", "2024-01-02", "--to", "2024-01-03"]) == 0
+    report = json.loads(capsys.readouterr().out)
     assert [day["day"] for day in report["days"]] == ["2024-01-02", "2024-01-03"]
     assert report["is_sound"] is True
 
