@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from trainer.evaluation.metrics import Floats, Ints, Statistic
 from trainer.recipe import EvaluationConfig
@@ -109,7 +109,7 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval
     if len(values) == 1:
         return Interval(point, float("nan"), float("nan"))
     standard_error = float(np.std(values, ddof=1)) / np.sqrt(len(values))
-    half_width = float(stats.t.ppf((1 + confidence) / 2, df=len(values) - 1)) * standard_error
+    half_width = float(stdtrit(len(values) - 1, (1 + confidence) / 2)) * standard_error
     return Interval(point, point - half_width, point + half_width)
 
 
