@@ -108,7 +108,7 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval
     point = float(np.mean(values))
     if len(values) == 1:
         return Interval(point, float("nan"), float("nan"))
-    standard_error = float(np.std(values, ddof=1)) / np.sqrt(len(values))
+    standard_error = float(np.std(values, ddof=1) / np.sqrt(len(values)))
     half_width = float(stdtrit(len(values) - 1, (1 + confidence) / 2)) * standard_error
     return Interval(point, point - half_width, point + half_width)
 
