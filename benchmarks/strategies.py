@@ -172,7 +172,7 @@ def _as_mean(interval: dict[str, float]) -> dict[str, float]:
 def main() -> None:
     """Runs the cases on all cores and publishes their summary."""
     parser = argparse.ArgumentParser(prog="make bench-strategies", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="20-day windows of the real log only, in under 10 minutes")
+    parser.add_argument("--quick", action="store_true", help="20-day windows of the real log only: minutes, not hours")
     wanted = cases(quick=parser.parse_args().quick)
     outcomes: dict[Case, list[Outcome]] = {}
     os.environ["TQDM_DISABLE"] = "1"  # for the processes of the pool, whose bars would overwrite this one's
