@@ -183,7 +183,11 @@ def main() -> None:
     results = summarize({case: outcomes[case] for case in wanted})
     for entry in results:
         print(_line(entry))
-    publish("strategies", {"results": results})
+    publish("strategies", {"results": results, "cases": [_record(case, outcomes[case]) for case in wanted]})
+
+
+def _record(case: Case, of_case: list[Outcome]) -> dict[str, Any]:
+    return {**asdict(case), "first_day": case.first_day.isoformat(), "arms": [asdict(outcome) for outcome in of_case]}
 
 
 def _line(entry: Mapping[str, Any]) -> str:
