@@ -8,6 +8,8 @@ import pyarrow as pa
 from trainer.batches.columns import Columns
 from trainer.recipe import (
     BackboneConfig,
+    GroupConfig,
+    GroupsConfig,
     LogsConfig,
     LossesConfig,
     ModelConfig,
@@ -28,7 +30,7 @@ def recipe(settings: Mapping[str, str] | None = None) -> Recipe:
     base = Recipe(
         name="tiny",
         logs=LogsConfig(uri="logs", labels=LABELS, num_user_features=2, num_pin_features=3),
-        tables=TablesConfig(num_user_rows=17, num_pin_rows=33, dim=4, hash_seed=3, learning_rate=0.05),
+        tables=TablesConfig(num_user_rows=17, num_pin_rows=33, dim=4, hash_seed=3),
         window=WindowConfig(num_days=3),
         backbone=BackboneConfig(num_days=3, num_epochs=1),
         model=ModelConfig(
@@ -41,7 +43,8 @@ def recipe(settings: Mapping[str, str] | None = None) -> Recipe:
         ),
         losses=LossesConfig(head_weights=(1.0, 0.5), pairwise_weight=0.1, contrastive_weight=0.1, temperature=0.2),
         thaw=ThawConfig(arm="delayed", num_epochs=2, state="keep"),
-        training=TrainingConfig(num_ranks=1, batch_rows=16, learning_rate=0.01, seed=5),
+        groups=GroupsConfig(tables=GroupConfig(learning_rate=0.05), network=GroupConfig(learning_rate=0.01)),
+        training=TrainingConfig(num_ranks=1, batch_rows=16, seed=5),
     )
     return base.override(settings or {})
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer.batches.batch import Batch
+from trainer.model.transformer import Block
 from trainer.recipe import ModelConfig
 
 NUM_ACTIONS = 128  # history_actions is int8 and not negative
@@ -25,15 +26,9 @@ class HistoryTransformer(nn.Module):
         self.width = 2 * dim
         self.action = nn.Embedding(NUM_ACTIONS, dim)
         self.position = nn.Parameter(torch.zeros(config.history_length, self.width))
-        layer = nn.TransformerEncoderLayer(
-            self.width,
-            config.num_attention_heads,
-            dim_feedforward=2 * self.width,
-            dropout=0.0,  # masks over every token cost a seventh of a step on CPU; the tower has them
-            batch_first=True,
-            norm_first=True,
+        self.blocks = nn.ModuleList(
+            Block(self.width, num_heads=config.num_attention_heads) for _ in range(config.num_transformer_layers)
         )
-        self.encoder = nn.TransformerEncoder(layer, config.num_transformer_layers, enable_nested_tensor=False)
 
     @property
     def output_size(self) -> int:
@@ -50,8 +45,9 @@ class HistoryTransformer(nn.Module):
         has_history_B1 = batch.history_lengths_B.unsqueeze(1) > 0
         # A row without history would attend to nothing, which is NaN: it attends to its padding, and is zeroed below.
         mask_BL = is_padding_BL & has_history_B1
-        # PyTorch's attention cannot reshape the mask of no rows, which is what a rank without a slate in a step has.
-        tokens = self.encoder(fused, src_key_padding_mask=mask_BL if len(mask_BL) else None)
+        tokens = fused
+        for block in self.blocks:
+            tokens = block(tokens, mask_BL)
         latest = tokens[:, 0]
         maximum = tokens.masked_fill(is_padding_BL.unsqueeze(-1), float("-inf")).amax(dim=1)
         return torch.where(has_history_B1, torch.cat([latest, maximum], dim=-1), 0.0)

@@ -59,7 +59,6 @@ def test_padding_changes_nothing(is_training: bool) -> None:
 
 
 def test_scoring_gives_what_training_gives() -> None:
-    """PyTorch takes a fused path without gradients."""
     module, inputs = transformer(), batch_of([3, 0, 6, 1])
     trained = module.train()(*inputs)
     with torch.no_grad():
