@@ -12,6 +12,8 @@ import yaml
 from trainer.errors import InputError
 from trainer.recipe import (
     BackboneConfig,
+    GroupConfig,
+    GroupsConfig,
     LossesConfig,
     ModelConfig,
     Recipe,
@@ -28,11 +30,12 @@ def complete_journey() -> Recipe:
     return Recipe(
         name="complete_journey",
         logs=log_config(".thawline/logs/complete_journey"),
-        tables=TablesConfig(num_user_rows=8192, num_pin_rows=262_144, dim=16, learning_rate=0.1),
+        tables=TablesConfig(num_user_rows=8192, num_pin_rows=262_144, dim=16),
         window=WindowConfig(num_days=20),
         backbone=BackboneConfig(num_days=60),
         # 70,000 rows a window: a larger network learns them by heart in a second pass, frozen tables or not.
         model=ModelConfig(history_length=10, num_cross_layers=1, hidden_sizes=(32, 16), dropout=0.2),
+        groups=GroupsConfig(tables=GroupConfig(learning_rate=0.1)),
         training=TrainingConfig(batch_rows=256),
     )
 

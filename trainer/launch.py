@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,10 +18,10 @@ from trainer.checkpoint import write_checkpoint
 from trainer.errors import InputError
 from trainer.model.backbone import KIND as BACKBONE
 from trainer.model.backbone import load_backbone, open_backbone, pretrained_part, shape_facts
-from trainer.recipe import Recipe
+from trainer.recipe import Recipe, VlmConfig
 from trainer.runs import pretrain, process_group, train
 from trainer.serving import save_model
-from trainer.thaw.arms import schedule_of
+from trainer.thaw.arms import plan_of
 from trainer.windows.manifest import load_window
 from trainer.windows.storage import write_json
 
@@ -77,7 +78,8 @@ def _torchrun(job: Mapping[str, str], recipe: Recipe) -> None:
 
 def _run_pretraining(job: Mapping[str, str], device: torch.device) -> None:
     recipe, window = Recipe.from_json(job["recipe"]), load_window(job["window"])
-    columns = Columns.read(window.days, recipe.logs.labels, recipe.model.history_length)
+    recipe = replace(recipe, vlm=VlmConfig())  # a backbone holds no encoder
+    columns = Columns.read(window.days, recipe)
     run = pretrain(recipe, columns, device=device)
     rows, state = run.tables.rows(), run.tables.state()
     if dist.get_rank() == 0:
@@ -91,15 +93,13 @@ def _run_pretraining(job: Mapping[str, str], device: torch.device) -> None:
 def _run_training(job: Mapping[str, str], device: torch.device) -> None:
     recipe, window = Recipe.from_json(job["recipe"]), load_window(job["window"])
     assert window.heldout is not None, "launch_training refuses such a window"
-    labels, history_length = recipe.logs.labels, recipe.model.history_length
-    columns = Columns.read(window.days, labels, history_length)
-    heldout = Columns.read([window.heldout], labels, history_length)
+    columns, heldout = Columns.read(window.days, recipe), Columns.read([window.heldout], recipe)
     run = train(recipe, columns, heldout, load_backbone(job["backbone"], recipe), device=device)
     tables = run.tables.rows()
     if dist.get_rank() == 0:
         out = Path(job["out"])
         save_model(out / "model", recipe, run.ranker, tables)
-        schedule = schedule_of(recipe.thaw)
+        schedule = plan_of(recipe).schedule
         history = {"arm": recipe.thaw.arm, "thaw_epoch": schedule.thaw_epoch, **run.history.to_dict()}
         write_json(out / "history.json", history)
 

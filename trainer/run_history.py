@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from trainer.batches.batch import Batch
 
-_NUM_CURVE_POINTS_PER_EPOCH = 20
+NUM_CURVE_POINTS_PER_EPOCH = 20
 
 
 @dataclass
@@ -23,12 +23,16 @@ class _Sums:
     num_rows: int = 0
     losses: dict[str, Tensor] = field(default_factory=dict)
     num_adapting: int = 0
+    num_row_gradients: int = 0
     began_s: float = field(default_factory=time.perf_counter)
+    ended_s: float = 0.0
 
-    def add(self, losses: Mapping[str, Tensor], num_rows: int, *, adapting: bool) -> None:
+    def add(self, losses: Mapping[str, Tensor], batch: Batch, *, adapting: bool) -> None:
         self.num_steps += 1
-        self.num_rows += num_rows
+        self.num_rows += batch.num_step_rows
         self.num_adapting += adapting
+        self.num_row_gradients += adapting * batch.num_lookups
+        self.ended_s = time.perf_counter()
         for name, loss in losses.items():
             self.losses[name] = self.losses.get(name, torch.zeros_like(loss)) + loss
 
@@ -42,20 +46,40 @@ class _Sums:
         return "mixed"
 
     @property
+    def duration_s(self) -> float:
+        return self.ended_s - self.began_s
+
+    @property
     def rows_per_s(self) -> float:
-        return self.num_rows / (time.perf_counter() - self.began_s)
+        return self.num_rows / self.duration_s
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpochRecord:
-    """One pass: mean losses of rank 0, rows a second of all ranks, and held-out metrics after it."""
+    """One pass.
+
+    Attributes:
+        epoch: Passes made, this one included.
+        phase: Whether tables were ``frozen``, ``adapting`` or both (``mixed``).
+        loss: Mean of the losses' sum, of rank 0's rows.
+        losses: Mean of each loss, of rank 0's rows.
+        duration_s: Seconds that the pass trained for.
+        rows_per_s: Impressions a second, all ranks together.
+        num_row_gradients: Gradients of looked-up rows that rank 0 sent to the tables.
+        heldout: Metrics on held-out rows after it.
+        canary: What the canary read after it (`trainer.thaw.canary.Reading`), and ``loss_jump``: the loss in this
+            pass's first twentieth over that in the last pass's last, less 1; 0 in the first pass.
+    """
 
     epoch: int
     phase: str
     loss: float
     losses: Mapping[str, float]
+    duration_s: float
     rows_per_s: float
+    num_row_gradients: int
     heldout: Mapping[str, float]
+    canary: Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,55 +96,73 @@ class RunHistory:
 
     Args:
         num_steps: Steps of each pass.
-        evaluate: Held-out metrics by name, called by every rank after each pass.
         title: Of the bar.
         is_shown: Whether this process shows the bar.
     """
 
-    def __init__(
-        self, num_steps: list[int], *, evaluate: Callable[[], Mapping[str, float]], title: str, is_shown: bool
-    ) -> None:
+    def __init__(self, num_steps: list[int], *, title: str, is_shown: bool) -> None:
         self.epochs: list[EpochRecord] = []
         self.curve: list[CurvePoint] = []
+        self.refrozen_at: int | None = None
         self._num_steps = num_steps
-        self._evaluate = evaluate
         self._pass, self._recent = _Sums(), _Sums()
         hidden: dict[str, Any] = (
             {} if is_shown else {"disable": True}
         )  # left out, TQDM_DISABLE in the environment has its say
         self._bar = tqdm(total=sum(num_steps), desc=title, unit="step", file=sys.stderr, mininterval=1.0, **hidden)
 
+    def begin_epoch(self) -> None:
+        """Starts the clock of a pass."""
+        self._pass, self._recent = _Sums(), _Sums()
+
     def step(self, progress: float, batch: Batch, losses: Mapping[str, Tensor], *, adapting: bool) -> None:
         """Adds a step; see `trainer.loop.Observer`."""
-        self._pass.add(losses, batch.num_step_rows, adapting=adapting)
-        self._recent.add(losses, batch.num_step_rows, adapting=adapting)
+        self._pass.add(losses, batch, adapting=adapting)
+        self._recent.add(losses, batch, adapting=adapting)
         self._bar.update()
         num_steps = self._num_steps[int(progress)]
-        if self._recent.num_steps * _NUM_CURVE_POINTS_PER_EPOCH >= num_steps:
+        if self._recent.num_steps * NUM_CURVE_POINTS_PER_EPOCH >= num_steps:
             recent = self._recent
             loss = sum(recent.means().values())
             self.curve.append(CurvePoint(epoch=progress + 1 / num_steps, loss=loss, phase=recent.phase))
             self._bar.set_postfix_str(f"loss {loss:.4f}, {recent.rows_per_s:,.0f} rows/s, tables {recent.phase}")
             self._recent = _Sums()
 
-    def epoch(self, epoch: int) -> None:
-        """Ends a pass: evaluates, and keeps its record."""
-        means, phase, rows_per_s = self._pass.means(), self._pass.phase, self._pass.rows_per_s
+    def end_epoch(self, *, heldout: Mapping[str, float], canary: Mapping[str, float]) -> None:
+        """Keeps the record of a pass.
+
+        Args:
+            heldout: Metrics on held-out rows after it.
+            canary: What the canary read after it; empty without one.
+        """
+        done = self._pass
+        means = done.means()
         record = EpochRecord(
-            epoch=epoch + 1,
-            phase=phase,
+            epoch=len(self.epochs) + 1,
+            phase=done.phase,
             loss=sum(means.values()),
             losses=means,
-            rows_per_s=rows_per_s,
-            heldout=self._evaluate(),
+            duration_s=done.duration_s,
+            rows_per_s=done.rows_per_s,
+            num_row_gradients=done.num_row_gradients,
+            heldout=heldout,
+            canary={**canary, "loss_jump": self._loss_jump()} if canary else {},
         )
         self.epochs.append(record)
         shown = ", ".join(f"{name} {value:.4f}" for name, value in record.heldout.items())
+        self.say(f"epoch {record.epoch}: loss {record.loss:.4f}, tables {record.phase}; {shown}")
+        self._close_at_the_end()
+
+    def resume(self, epochs: Sequence[EpochRecord], curve: Sequence[CurvePoint]) -> None:
+        """Goes on after passes that were recorded before."""
+        self.epochs, self.curve = list(epochs), list(curve)
+        self._bar.update(sum(self._num_steps[: len(epochs)]) - self._bar.n)
+        self._close_at_the_end()
+
+    def say(self, line: str) -> None:
+        """Prints a line above the bar."""
         if not self._bar.disable:
-            self._bar.write(f"epoch {record.epoch}: loss {record.loss:.4f}, tables {phase}; {shown}", file=sys.stderr)
-        self._pass, self._recent = _Sums(), _Sums()
-        if epoch + 1 == len(self._num_steps):
-            self._bar.close()
+            self._bar.write(line, file=sys.stderr)
 
     def to_dict(self) -> dict[str, Any]:
         """Steps in all, epochs and curve as plain data."""
@@ -128,4 +170,15 @@ class RunHistory:
             "num_steps": sum(self._num_steps),
             "epochs": [asdict(record) for record in self.epochs],
             "curve": [asdict(point) for point in self.curve],
+            "refrozen_at": self.refrozen_at,
         }
+
+    def _loss_jump(self) -> float:
+        epoch = len(self.epochs)
+        after = next((point.loss for point in self.curve if point.epoch > epoch), None)
+        before = [point.loss for point in self.curve if point.epoch <= epoch]
+        return after / before[-1] - 1.0 if before and after is not None else 0.0
+
+    def _close_at_the_end(self) -> None:
+        if len(self.epochs) == len(self._num_steps):
+            self._bar.close()

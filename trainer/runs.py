@@ -4,31 +4,37 @@ Both expect an initialised process group (of one process, too) and run the same 
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor
 from torch._C._distributed_c10d import HashStore
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer.batches.columns import Columns
+from trainer.batches.columns import Columns, Ints
 from trainer.batches.reader import SlateReader
+from trainer.dense_optimizer import DenseOptimizer, Group
+from trainer.embeddings.frequency import count_impressions
 from trainer.embeddings.sharded import ShardedTables
 from trainer.evaluation.metrics import auc, hit_at_k, log_loss
-from trainer.loop import fit
+from trainer.loop import fit_epoch
 from trainer.model.backbone import Backbone, load_pretrained_part
 from trainer.model.losses import PretrainingObjective, RankingObjective
 from trainer.model.ranker import Ranker
-from trainer.recipe import Recipe
+from trainer.recipe import GroupConfig, Recipe
 from trainer.run_history import RunHistory
+from trainer.run_state import RunState
 from trainer.scoring import score
-from trainer.thaw.arms import schedule_of
+from trainer.thaw.arms import ArmPlan, plan_of
+from trainer.thaw.canary import Canary, choose_slates
 from trainer.thaw.controller import Thaw
+from trainer.thaw.gate import Gate
+from trainer.thaw.schedule import GroupSchedule
 
 # Whole slates are scored together, so that a step's memory does not depend on how training was batched.
 _SCORING_BATCH_ROWS = 4096
@@ -68,45 +74,151 @@ def process_group(*, alone: bool = False) -> Iterator[torch.device]:
         dist.destroy_process_group()
 
 
+Passes = MutableMapping[Hashable, RunState]
+"""States after the passes of runs of one case, by what shaped them; arms that begin alike share them."""
+
+
 def pretrain(recipe: Recipe, columns: Columns, *, device: torch.device) -> Run:
     """Pretrains tables and two-tower network contrastively on the backbone's days."""
-    ranker, tables = _build(recipe, device)
+    ranker = _ranker(recipe, device)
     ranker.user_features.fit(torch.tensor(columns.user_features))
     ranker.pin_features.fit(torch.tensor(columns.pin_features))
-    history = _fit(
-        recipe,
-        PretrainingObjective(ranker.two_tower, recipe.losses, num_ranks=dist.get_world_size()),
-        tables,
-        columns,
-        num_epochs=recipe.backbone.num_epochs,
-        adapts_at=lambda progress: True,
-        evaluate=dict,
-        title="pretrain",
-        device=device,
-    )
+    rate = recipe.groups.tables.learning_rate
+    tables = ShardedTables(recipe.tables, learning_rate=rate, device=device, seed=recipe.training.seed)
+    objective = PretrainingObjective(ranker.two_tower, recipe.losses, num_ranks=dist.get_world_size())
+    num_epochs = recipe.backbone.num_epochs
+    schedule = GroupSchedule.of(GroupConfig(learning_rate=recipe.groups.network.learning_rate), num_epochs=num_epochs)
+    optimizer = DenseOptimizer([Group(parameters=list(objective.parameters()), schedule=schedule)])
+    reader = _reader(recipe, columns)
+    history = _history(reader, num_epochs, title="pretrain")
+    for epoch in range(num_epochs):
+        history.begin_epoch()
+        fit_epoch(
+            epoch,
+            objective,
+            tables,
+            Gate(),
+            reader,
+            optimizer,
+            history,
+            tables=recipe.tables,
+            adapts_at=lambda _: True,
+            device=device,
+        )
+        history.end_epoch(heldout={}, canary={})
     return Run(ranker=ranker, tables=tables, history=history)
 
 
-def train(recipe: Recipe, columns: Columns, heldout: Columns, backbone: Backbone, *, device: torch.device) -> Run:
-    """Trains a ranker from a backbone by the recipe's arm, and evaluates it on held-out rows after each pass."""
-    ranker, tables = _build(recipe, device)
-    load_pretrained_part(ranker, backbone.dense)
-    tables.load_rows(backbone.rows)
-    tables.load_state(backbone.state)
-    schedule = schedule_of(recipe.thaw)
-    thaw = Thaw(schedule, recipe.thaw.state, tables, backbone.state)
-    history = _fit(
-        recipe,
-        RankingObjective(ranker, recipe.losses, num_ranks=dist.get_world_size()),
-        tables,
-        columns,
-        num_epochs=schedule.num_epochs,
-        adapts_at=thaw.at,
-        evaluate=lambda: evaluate(recipe, ranker, tables, heldout, device=device),
-        title=f"train ({recipe.thaw.arm})",
-        device=device,
-    )
-    return Run(ranker=ranker, tables=tables, history=history)
+def train(
+    recipe: Recipe,
+    columns: Columns,
+    heldout: Columns,
+    backbone: Backbone,
+    *,
+    device: torch.device,
+    passes: Passes | None = None,
+) -> Run:
+    """Trains a ranker from a backbone by the recipe's arm, and evaluates it on held-out rows after each pass.
+
+    Args:
+        recipe: What to train.
+        columns: The window.
+        heldout: The rows to evaluate on.
+        backbone: What to start from.
+        device: Of this rank.
+        passes: States that earlier runs left, on the same rows, backbone and recipe but for the arm; passes found in it
+            are not made again, and those made are added.
+    """
+    training = _Training(recipe, columns, backbone, device)
+    for epoch in range(training.plan.schedule.num_epochs):
+        key = training.shaped_by(epoch + 1)
+        if passes is not None and key in passes:
+            training.restore(passes[key])
+        else:
+            training.make_pass(
+                epoch, lambda: evaluate(recipe, training.ranker, training.tables, heldout, device=device)
+            )
+            if passes is not None:
+                passes[key] = training.state()
+        training.heed_the_canary()
+    return Run(ranker=training.ranker, tables=training.tables, history=training.history)
+
+
+class _Training:
+    """The parts of one ranker's training."""
+
+    def __init__(self, recipe: Recipe, columns: Columns, backbone: Backbone, device: torch.device) -> None:
+        self._recipe, self._device = recipe, device
+        self.plan: ArmPlan = plan_of(recipe)
+        counts = count_impressions(columns, recipe.tables)
+        self.ranker = _ranker(recipe, device)
+        load_pretrained_part(self.ranker, backbone.dense)
+        self.tables = _tables_of(recipe, self.plan, counts, backbone, device)
+        num_epochs = self.plan.schedule.num_epochs
+        table_rates = replace(
+            recipe.groups.tables, learning_rate=recipe.groups.tables.learning_rate * self.plan.rate_scale
+        )
+        self._thaw = Thaw(
+            GroupSchedule(phase=self.plan.schedule, config=table_rates),
+            recipe.thaw.state,
+            self.tables,
+            backbone_rows=backbone.rows,
+            backbone_state=backbone.state,
+            restores_rows=self.plan.restores_rows,
+        )
+        self._gate = Gate(
+            self.plan.routes, row_dropout=self.plan.row_dropout, admission=self.plan.admission, counts=counts
+        )
+        slates = choose_slates(columns, num_rows=recipe.guard.num_rows, seed=recipe.training.seed)
+        self._canary = Canary(self.ranker, self.tables, columns, slates, tables=recipe.tables, device=device)
+        self._reader = _reader(recipe, columns, slates=slates.trained)
+        objective = RankingObjective(self.ranker, recipe.losses, num_ranks=dist.get_world_size())
+        self._optimizer = DenseOptimizer(_groups(recipe, self.ranker, num_epochs=num_epochs))
+        self._objective = DistributedDataParallel(objective) if dist.get_world_size() > 1 else objective
+        self.history = _history(self._reader, num_epochs, title=f"train ({recipe.thaw.arm})")
+
+    def make_pass(self, epoch: int, evaluate: Callable[[], Mapping[str, float]]) -> None:
+        self._thaw.begin_epoch(epoch)
+        self.history.begin_epoch()
+        fit_epoch(
+            epoch,
+            self._objective,
+            self.tables,
+            self._gate,
+            self._reader,
+            self._optimizer,
+            self.history,
+            tables=self._recipe.tables,
+            adapts_at=self._thaw.at,
+            device=self._device,
+        )
+        self.history.end_epoch(heldout=evaluate(), canary=self._canary.read().to_dict())
+
+    def heed_the_canary(self) -> None:
+        """Re-freezes the tables before a coming pass when the recipe says so and the canary reads too much."""
+        guard, history = self._recipe.guard, self.history
+        is_last = len(history.epochs) == self.plan.schedule.num_epochs
+        reading = history.epochs[-1].canary["self_influence"]
+        if guard.refreeze and not is_last and history.refrozen_at is None and reading > guard.max_self_influence:
+            self._thaw.refreeze()
+            history.refrozen_at = history.epochs[-1].epoch
+            history.say(
+                f"guard: self-influence {reading:.1%} of the loss is above {guard.max_self_influence:.1%} after epoch "
+                f"{history.refrozen_at}: the tables go back to the backbone's rows and stay frozen"
+            )
+
+    def shaped_by(self, epoch: int) -> Hashable:
+        """What shapes the first ``epoch`` passes and may differ between runs of one case."""
+        groups = self._recipe.groups
+        has_decay = any(group.decay != "none" for group in (groups.tables, groups.network, groups.vlm))
+        guard = self._recipe.guard if self._recipe.guard.refreeze and epoch > 1 else None
+        return self.plan.through(epoch), guard, self.plan.schedule.num_epochs if has_decay else None
+
+    def state(self) -> RunState:
+        return RunState.of(self.ranker, self._optimizer, self.tables, self.history)
+
+    def restore(self, state: RunState) -> None:
+        state.restore(self.ranker, self._optimizer, self.tables, self.history)
 
 
 def evaluate(
@@ -137,51 +249,50 @@ def evaluate(
     }
 
 
-def _build(recipe: Recipe, device: torch.device) -> tuple[Ranker, ShardedTables]:
+def _ranker(recipe: Recipe, device: torch.device) -> Ranker:
     torch.manual_seed(recipe.training.seed)
-    ranker = Ranker(recipe).to(device)
-    return ranker, ShardedTables(recipe.tables, device=device, seed=recipe.training.seed)
+    return Ranker(recipe).to(device)
 
 
-def _fit(
-    recipe: Recipe,
-    objective: nn.Module,
-    tables: ShardedTables,
-    columns: Columns,
-    *,
-    num_epochs: int,
-    adapts_at: Callable[[float], bool],
-    evaluate: Callable[[], Mapping[str, float]],
-    title: str,
-    device: torch.device,
-) -> RunHistory:
-    rank, num_ranks = dist.get_rank(), dist.get_world_size()
-    reader = SlateReader(
+def _tables_of(
+    recipe: Recipe, plan: ArmPlan, counts: Mapping[str, Tensor], backbone: Backbone, device: torch.device
+) -> ShardedTables:
+    tables = ShardedTables(
+        recipe.tables,
+        learning_rate=recipe.groups.tables.learning_rate,
+        device=device,
+        seed=recipe.training.seed,
+        row_update=plan.row_update,
+        counts=counts,
+    )
+    tables.load_rows(backbone.rows)
+    tables.load_state(backbone.state)
+    return tables
+
+
+def _groups(recipe: Recipe, ranker: Ranker, *, num_epochs: int) -> list[Group]:
+    network = [parameter for name, parameter in ranker.named_parameters() if not name.startswith("vlm.")]
+    groups = [Group(parameters=network, schedule=GroupSchedule.of(recipe.groups.network, num_epochs=num_epochs))]
+    vlm = [parameter for name, parameter in ranker.named_parameters() if name.startswith("vlm.")]
+    if vlm:
+        schedule = GroupSchedule.of(recipe.groups.vlm, num_epochs=num_epochs)
+        groups.append(Group(parameters=vlm, schedule=schedule, freeze=ranker.freeze_vlm))
+    return groups
+
+
+def _reader(recipe: Recipe, columns: Columns, *, slates: Ints | None = None) -> SlateReader:
+    return SlateReader(
         columns,
         batch_rows=recipe.training.batch_rows,
         seed=recipe.training.seed,
-        rank=rank,
-        num_ranks=num_ranks,
+        rank=dist.get_rank(),
+        num_ranks=dist.get_world_size(),
+        slates=slates,
     )
-    num_steps = [reader.num_steps(epoch) for epoch in range(num_epochs)]
-    history = RunHistory(num_steps, evaluate=evaluate, title=title, is_shown=_is_first())
-    fit(
-        DistributedDataParallel(objective) if num_ranks > 1 else objective,
-        tables,
-        reader,
-        _dense_optimizer(recipe, objective),
-        history,
-        tables=recipe.tables,
-        num_epochs=num_epochs,
-        adapts_at=adapts_at,
-        device=device,
-    )
-    return history
 
 
-def _dense_optimizer(recipe: Recipe, objective: nn.Module) -> torch.optim.Optimizer:
-    parameters = cast("list[nn.Parameter]", [p for p in objective.parameters() if p.requires_grad])
-    return torch.optim.Adam(parameters, lr=recipe.training.learning_rate, fused=True)
+def _history(reader: SlateReader, num_epochs: int, *, title: str) -> RunHistory:
+    return RunHistory([reader.num_steps(epoch) for epoch in range(num_epochs)], title=title, is_shown=_is_first())
 
 
 def _is_first() -> bool:

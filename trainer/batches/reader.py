@@ -23,35 +23,47 @@ class SlateReader:
         seed: Seed of the shuffles.
         rank: This process.
         num_ranks: All of them; each takes every ``num_ranks``-th slate of a step.
+        slates: Numbers of the slates to read, counted from 0 in the order of the rows; None is all.
     """
 
-    def __init__(self, columns: Columns, *, batch_rows: int, seed: int, rank: int = 0, num_ranks: int = 1) -> None:
+    def __init__(
+        self,
+        columns: Columns,
+        *,
+        batch_rows: int,
+        seed: int,
+        rank: int = 0,
+        num_ranks: int = 1,
+        slates: Ints | None = None,
+    ) -> None:
         self._columns = columns
         self._batch_rows = batch_rows
         self._seed = seed
         self._rank, self._num_ranks = rank, num_ranks
         self._starts = slate_starts(columns.request_id)
+        self._slates = np.arange(len(self._starts) - 1) if slates is None else slates
         self._log_q = _log_share(columns.pin_id)
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """The batches of one pass, in an order of its own for each epoch (0, 1, ...)."""
-        return self._stream(np.random.default_rng([self._seed, epoch]).permutation(len(self._starts) - 1))
+        return self._stream(self._order(epoch))
 
     def in_order(self) -> Iterator[Batch]:
         """The batches in the order of the rows, for scoring."""
-        return self._stream(np.arange(len(self._starts) - 1))
+        return self._stream(self._slates)
 
     def num_steps(self, epoch: int) -> int:
         """Batches that `epoch` yields."""
-        order = np.random.default_rng([self._seed, epoch]).permutation(len(self._starts) - 1)
-        return len(self._step_edges(order)) - 1
+        return len(self._step_edges(self._order(epoch))) - 1
 
     def rows_of_rank(self) -> Ints:
         """Positions of the rows that `in_order` yields on this rank."""
-        order = np.arange(len(self._starts) - 1)
-        steps = pairwise(self._step_edges(order))
-        mine = [order[begin:end][self._rank :: self._num_ranks] for begin, end in steps]
+        steps = pairwise(self._step_edges(self._slates))
+        mine = [self._slates[begin:end][self._rank :: self._num_ranks] for begin, end in steps]
         return _rows_of(self._starts, np.concatenate(mine))
+
+    def _order(self, epoch: int) -> Ints:
+        return self._slates[np.random.default_rng([self._seed, epoch]).permutation(len(self._slates))]
 
     def _stream(self, order: Ints) -> Iterator[Batch]:
         sizes = np.diff(self._starts)

@@ -46,6 +46,10 @@ class Lookup(Protocol):
         """
         ...
 
+    def settle(self) -> None:
+        """Ends a step, after its backward pass and before the next lookup starts."""
+        ...
+
 
 def num_rows_of(tables: TablesConfig) -> dict[str, int]:
     """Rows of each table by its name."""
@@ -89,3 +93,6 @@ class PlainTables:
             site: self._weights[table][ids[site].values()] for table, sites in SITES_OF_TABLE.items() for site in sites
         }
         return _Ready(rows)
+
+    def settle(self) -> None:
+        """Nothing was updated; see `Lookup.settle`."""

@@ -1,1 +1,1 @@
-"""When tables adapt (schedule), by which named arm, and what becomes of their optimizer state."""
+"""When tables adapt (schedule), through what (gate), by which named arm, and what watches over them (canary)."""

@@ -1,0 +1,60 @@
+"""Sections on training: the loop, and the schedule of each group of parameters."""
+
+from typing import Literal
+
+from pydantic.dataclasses import dataclass
+
+from trainer.recipe.types import STRICT_KEYS, NonNegativeFloat, PositiveFloat, PositiveInt
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT_KEYS)
+class TrainingConfig:
+    """The loop.
+
+    Attributes:
+        num_ranks: Processes that ``torchrun`` starts, one device each.
+        batch_rows: Impressions a step, all ranks together; whole slates, so a step may hold a few more or less.
+        seed: Seed of initialisation, of the order of slates and of dropout.
+    """
+
+    num_ranks: PositiveInt = 1
+    batch_rows: PositiveInt = 128
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT_KEYS)
+class GroupConfig:
+    """When a group of parameters trains, and how fast; points in time are epochs, fractions allowed.
+
+    Attributes:
+        learning_rate: Step size after the warm-up.
+        thaw_point: Epochs after which the group trains; None is from the start, for the tables the arm's own.
+        freeze_point: Epochs after which it stops; None is never, for the tables the arm's own.
+        warmup_epochs: Epochs, from its thaw on, over which the step size rises linearly from zero.
+        decay: Shape of the step size's fall to zero at its freeze or the run's end, after the warm-up.
+    """
+
+    learning_rate: PositiveFloat
+    thaw_point: NonNegativeFloat | None = None
+    freeze_point: NonNegativeFloat | None = None
+    warmup_epochs: NonNegativeFloat = 0.0
+    decay: Literal["none", "linear", "cosine"] = "none"
+
+    def __post_init__(self) -> None:
+        if self.freeze_point is not None and self.freeze_point <= (self.thaw_point or 0.0):
+            raise ValueError(f"freeze_point {self.freeze_point} is not after thaw_point {self.thaw_point or 0.0}")
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT_KEYS)
+class GroupsConfig:
+    """The groups of parameters.
+
+    Attributes:
+        tables: The ID tables; fused row-wise Adagrad.
+        network: The dense network; Adam.
+        vlm: The vision-language encoder; Adam.
+    """
+
+    tables: GroupConfig = GroupConfig(learning_rate=0.02)
+    network: GroupConfig = GroupConfig(learning_rate=1e-3)
+    vlm: GroupConfig = GroupConfig(learning_rate=1e-3)
