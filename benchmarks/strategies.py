@@ -113,7 +113,7 @@ def _recipe(case: Case) -> Recipe:
 def _columns(recipe: Recipe, first: date, num_days: int) -> Columns:
     days = [first + timedelta(days=index) for index in range(num_days)]
     partitions = [load_partition(prepare_day(recipe, day, STORE)) for day in days]
-    return Columns.read(partitions, recipe.logs.labels, recipe.model.history_length)
+    return Columns.read(partitions, recipe)
 
 
 def _backbone(run: Run) -> Backbone:

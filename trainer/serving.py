@@ -79,7 +79,7 @@ class Scorer:
         labels = self.recipe.logs.labels
         if frame.empty:
             return pd.DataFrame(np.empty((0, len(labels)), dtype=np.float32), index=frame.index, columns=list(labels))
-        columns = Columns.of_table(self._table(frame), labels, self.recipe.model.history_length)
+        columns = Columns.of_table(self._table(frame), self.recipe, _FRAME)
         reader = SlateReader(columns, batch_rows=_BATCH_ROWS, seed=0)
         scores = score(self._ranker, self._tables, reader, tables=self.recipe.tables, device=torch.device("cpu"))
         return pd.DataFrame(scores, index=frame.index, columns=list(labels))

@@ -123,7 +123,7 @@ def test_training_leaves_a_model_and_its_history(prepared: Prepared, training: P
 
 def test_another_process_gives_the_same_bits(prepared: Prepared, backbone: Path, one_rank: torch.device) -> None:
     recipe, days = prepared.recipe, load_window(prepared.pretraining).days
-    run = pretrain(recipe, Columns.read(days, recipe.logs.labels, recipe.model.history_length), device=one_rank)
+    run = pretrain(recipe, Columns.read(days, recipe), device=one_rank)
     found = load_backbone(str(backbone), recipe)
     for mine, written in (
         (run.tables.rows(), found.rows),
@@ -139,8 +139,7 @@ def test_two_ranks_train_a_model_as_good_as_one(
 ) -> None:
     recipe, window = prepared.recipe.override(WITHOUT_NEGATIVES), load_window(prepared.window)
     assert window.heldout is not None
-    labels, length = recipe.logs.labels, recipe.model.history_length
-    columns, heldout = Columns.read(window.days, labels, length), Columns.read([window.heldout], labels, length)
+    columns, heldout = Columns.read(window.days, recipe), Columns.read([window.heldout], recipe)
     alone = train(recipe, columns, heldout, load_backbone(str(backbone), recipe), device=one_rank)
     for mine, theirs in zip(alone.history.epochs, history_of(training)["epochs"], strict=True):
         assert theirs["heldout"]["save_auc"] == pytest.approx(mine.heldout["save_auc"], abs=1e-3)

@@ -29,7 +29,7 @@ Trained = tuple[Path, NDArray[np.float32]]
 def trained(one_rank: torch.device, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """A saved model, and the probabilities (R, H) that training's evaluation gave to the held-out rows."""
     recipe = tiny.recipe({"model.dropout": "0.3"})
-    columns, heldout = tiny.columns(num_slates=20, seed=1), Columns.of_table(HELDOUT, tiny.LABELS, tiny.HISTORY_LENGTH)
+    columns, heldout = tiny.columns(num_slates=20, seed=1), Columns.of_table(HELDOUT, tiny.recipe())
     pretraining = pretrain(recipe, columns, device=one_rank)
     tables = pretraining.tables
     backbone = Backbone(rows=tables.rows(), state=tables.state(), dense=pretrained_part(pretraining.ranker))

@@ -77,4 +77,5 @@ def table(num_slates: int = 20, seed: int = 0) -> pa.Table:
 
 def columns(num_slates: int = 20, seed: int = 0, history_length: int = HISTORY_LENGTH) -> Columns:
     """The same rows as training reads them."""
-    return Columns.of_table(table(num_slates, seed), LABELS, history_length)
+    settings = {"model.history_length": str(history_length)}
+    return Columns.of_table(table(num_slates, seed), recipe(settings))

@@ -1,13 +1,49 @@
 """What one step reads.
 
-Shape suffixes: B rows of the batch, N ids of all histories together, H label heads, U and P user and pin features.
+Shape suffixes: B rows of the batch, N ids of all histories together, H label heads, U and P user and pin features,
+M distinct pins, S side of an image in pixels, C its 3 colours, T tokens of the longest text.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Media:
+    """Images and texts of a batch's distinct candidates.
+
+    Attributes:
+        keys_M: int64, stay on the host: the same key, anywhere, is the same image and text.
+        images_MSSC: uint8, RGB.
+        tokens_MT: int64, padded behind.
+        num_tokens_M: int64, tokens of each text.
+        pins_B: int64, which of the M each row of the batch shows.
+    """
+
+    keys_M: NDArray[np.int64]
+    images_MSSC: Tensor
+    tokens_MT: Tensor
+    num_tokens_M: Tensor
+    pins_B: Tensor
+
+    def select(self, pins: list[int]) -> "Media":
+        """Some of the distinct pins, in that order; ``pins_B`` then counts them."""
+        return Media(
+            keys_M=self.keys_M[pins],
+            images_MSSC=self.images_MSSC[pins],
+            tokens_MT=self.tokens_MT[pins],
+            num_tokens_M=self.num_tokens_M[pins],
+            pins_B=torch.arange(len(pins), device=self.pins_B.device),
+        )
+
+    def to(self, device: torch.device) -> "Media":
+        """The same media on another device; copies from pinned memory do not block."""
+        return Media(**_moved(self, device))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +62,7 @@ class Batch:
         slates_B: int64, the same number for the rows of one slate.
         log_q_B: float32, log of each candidate's share of the rows trained on; corrects in-batch negatives.
         num_step_rows: Rows of this step on all ranks together.
+        media: Of the candidates, where the recipe has a vision-language encoder.
     """
 
     user_ids_B: Tensor
@@ -39,11 +76,23 @@ class Batch:
     slates_B: Tensor
     log_q_B: Tensor
     num_step_rows: int
+    media: Media | None = None
+
+    @property
+    def num_lookups(self) -> int:
+        """Rows of tables that it reads: a user's, a candidate's and a history's for each impression."""
+        return 2 * len(self.user_ids_B) + len(self.history_ids_N)
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on another device; copies from pinned memory do not block."""
-        moved: dict[str, Any] = {
-            name: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
-            for name, value in vars(self).items()
-        }
-        return Batch(**moved)
+        return Batch(**_moved(self, device))
+
+
+def _moved(holder: Batch | Media, device: torch.device) -> dict[str, Any]:
+    moved = dict(vars(holder))
+    for name, value in moved.items():
+        if isinstance(value, Tensor):
+            moved[name] = value.to(device, non_blocking=True)
+        elif isinstance(value, Media):
+            moved[name] = value.to(device)
+    return moved

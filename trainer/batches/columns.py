@@ -4,7 +4,7 @@ Shape suffixes: R rows, N ids of all histories together, H label heads, U and P 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from trainer.batches.batch import Batch
+from trainer.batches.media import MEDIA_COLUMNS, MediaReader, PinMedia, require_media
+from trainer.recipe import Recipe
 from trainer.windows.manifest import Partition
 
 Ints = NDArray[np.int64]
@@ -25,7 +27,13 @@ _FEATURE_COLUMNS = ("request_id", "user_id", "pin_id", "user_features", "pin_fea
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Rows in memory; ``history_starts`` has R + 1 entries."""
+    """Rows in memory.
+
+    Attributes:
+        history_starts: Has R + 1 entries.
+        media: Where the recipe has a vision-language encoder.
+        The others are as in the log contract.
+    """
 
     request_id: Ints
     user_id: Ints
@@ -36,6 +44,7 @@ class Columns:
     history_actions: NDArray[np.int8]
     history_starts: Ints
     labels: Floats
+    media: PinMedia | None = None
 
     @property
     def num_rows(self) -> int:
@@ -43,19 +52,51 @@ class Columns:
         return len(self.request_id)
 
     @classmethod
-    def read(cls, partitions: Sequence[Partition], labels: Sequence[str], history_length: int) -> "Columns":
-        """Reads day partitions one after the other; histories are cut to their most recent ``history_length``."""
-        names = [*_FEATURE_COLUMNS, *labels]
-        tables = [pq.read_table(Path(partition.path) / "part-00000.parquet", columns=names) for partition in partitions]
-        return cls.of_table(pa.concat_tables(tables), labels, history_length)
+    def read(cls, partitions: Sequence[Partition], recipe: Recipe) -> "Columns":
+        """Reads day partitions, oldest first; histories are cut to the recipe's most recent ``history_length``.
+
+        With a vision-language encoder the media of each distinct pin are read too, the newest where they changed.
+
+        Raises:
+            InputError: The encoder wants media, and a day has none or one that cannot be decoded.
+        """
+        names = [*_FEATURE_COLUMNS, *recipe.logs.labels]
+        paths = [Path(partition.path) / "part-00000.parquet" for partition in partitions]
+        columns = cls._of_rows(pa.concat_tables(pq.read_table(path, columns=names) for path in paths), recipe)
+        if recipe.vlm.encoder == "none":
+            return columns
+        media = MediaReader(recipe.vlm)
+        for path in paths:
+            require_media(pq.read_schema(path).names, str(path))
+            media.add(pq.read_table(path, columns=["pin_id", "ts", *MEDIA_COLUMNS]), str(path))
+        return replace(columns, media=media.finish(columns.pin_id))
 
     @classmethod
-    def of_table(cls, table: pa.Table, labels: Sequence[str], history_length: int) -> "Columns":
-        """Flattens a table in the log contract; a label that the table lacks reads as 0 (scoring needs none)."""
+    def of_table(cls, table: pa.Table, recipe: Recipe, source: str = "table") -> "Columns":
+        """Flattens a table in the log contract; a label that the table lacks reads as 0 (scoring needs none).
+
+        Args:
+            table: The rows.
+            recipe: Names the labels, the length of histories and the vision-language encoder.
+            source: Names the table in errors.
+
+        Raises:
+            InputError: The encoder wants media, and the table has none or one that cannot be decoded.
+        """
+        columns = cls._of_rows(table, recipe)
+        if recipe.vlm.encoder == "none":
+            return columns
+        require_media(table.column_names, source)
+        media = MediaReader(recipe.vlm)
+        media.add(table, source)
+        return replace(columns, media=media.finish(columns.pin_id))
+
+    @classmethod
+    def _of_rows(cls, table: pa.Table, recipe: Recipe) -> "Columns":
         history, history_starts = _flat(table, "history")
         actions, _ = _flat(table, "history_actions")
-        kept, starts = _cut(history_starts, history_length)
-        heads = [_labels(table, label) for label in labels]
+        kept, starts = _cut(history_starts, recipe.model.history_length)
+        heads = [_labels(table, label) for label in recipe.logs.labels]
         return cls(
             request_id=_ints(table, "request_id"),
             user_id=_ints(table, "user_id"),
@@ -85,6 +126,7 @@ class Columns:
             slates_B=torch.from_numpy(slates),
             log_q_B=torch.from_numpy(log_q[rows]),
             num_step_rows=num_step_rows,
+            media=self.media.gather(rows) if self.media is not None else None,
         )
 
 

@@ -13,6 +13,7 @@ from trainer.batches.batch import Batch
 from trainer.embeddings.lookup import CANDIDATE, HISTORY, USER, Rows
 from trainer.model.history import HistoryTransformer
 from trainer.model.two_tower import TwoTower
+from trainer.model.vlm.tower import VlmTower
 from trainer.recipe import Recipe
 
 
@@ -50,7 +51,17 @@ class Standardize(nn.Module):
 class Ranker(nn.Module):
     """History transformer, full-rank feature crossing (DCNv2: Wang et al., WWW 2021) and one head a label."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: Recipe, *, is_encoder_pretrained: bool = True) -> None:
+        """Initialises the network; the backbone's parts are loaded later.
+
+        Args:
+            recipe: Of the run.
+            is_encoder_pretrained: Whether a Hugging Face encoder starts from its folder's weights; a saved ranker's own
+                are loaded afterwards.
+
+        Raises:
+            InputError: The recipe's Hugging Face encoder cannot be read.
+        """
         super().__init__()
         dim, logs, model = recipe.tables.dim, recipe.logs, recipe.model
         self.user_features = Standardize(logs.num_user_features)
@@ -58,6 +69,9 @@ class Ranker(nn.Module):
         self.two_tower = TwoTower(dim=dim)
         self.history = HistoryTransformer(model, dim=dim)
         width = 2 * dim + self.history.output_size + logs.num_user_features + logs.num_pin_features + 1
+        has_content = recipe.vlm.encoder != "none"
+        if has_content:
+            width += dim + 1
         self.crossing = CrossNet(width, model.num_cross_layers)
         layers: list[nn.Module] = []
         for size in model.hidden_sizes:
@@ -65,21 +79,34 @@ class Ranker(nn.Module):
             width = size
         self.tower = nn.Sequential(*layers)
         self.heads = nn.Linear(width, len(logs.labels))
+        self.vlm = VlmTower(recipe.vlm, dim=dim, is_pretrained=is_encoder_pretrained) if has_content else None
+
+    def freeze_vlm(self, frozen: bool) -> None:
+        """Freezes the vision-language encoder or lets it train; without one, nothing happens.
+
+        A frozen encoder runs outside autograd and its embeddings are cached; its projection trains on.
+        """
+        if self.vlm is not None:
+            self.vlm.freeze(frozen)
 
     def forward(self, batch: Batch, rows: Rows) -> Outputs:
         """Scores every row of a batch; ``rows`` come from a `trainer.embeddings.lookup.Lookup`."""
         user_BD, candidate_BD, history_ND = rows[USER], rows[CANDIDATE], rows[HISTORY]
+        content_BD = None
+        if self.vlm is not None:
+            assert batch.media is not None, "a recipe with a vision-language encoder reads media"
+            content_BD = self.vlm(batch.media)
+            candidate_BD = candidate_BD + content_BD
         user_vector_BD, pin_vector_BD = self.two_tower(batch, user_BD, candidate_BD, history_ND)
-        features = torch.cat(
-            [
-                user_BD,
-                candidate_BD,
-                (user_vector_BD * pin_vector_BD).sum(dim=-1, keepdim=True),
-                self.history(batch, history_ND, candidate_BD),
-                self.user_features(batch.user_features_BU),
-                self.pin_features(batch.pin_features_BP),
-            ],
-            dim=-1,
-        )
-        logits_BH = self.heads(self.tower(self.crossing(features)))
+        parts = [
+            user_BD,
+            candidate_BD,
+            (user_vector_BD * pin_vector_BD).sum(dim=-1, keepdim=True),
+            self.history(batch, history_ND, candidate_BD),
+            self.user_features(batch.user_features_BU),
+            self.pin_features(batch.pin_features_BP),
+        ]
+        if content_BD is not None:
+            parts += [content_BD, (user_vector_BD * content_BD).sum(dim=-1, keepdim=True)]
+        logits_BH = self.heads(self.tower(self.crossing(torch.cat(parts, dim=-1))))
         return Outputs(logits_BH=logits_BH, user_BD=user_vector_BD, pin_BD=pin_vector_BD)

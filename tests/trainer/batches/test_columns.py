@@ -10,13 +10,18 @@ import torch
 
 from tests.trainer import tiny
 from trainer.batches.columns import Columns
+from trainer.recipe import Recipe
 from trainer.windows.manifest import Partition
+
+
+def recipe_of(history_length: int) -> Recipe:
+    return tiny.recipe({"model.history_length": str(history_length)})
 
 
 @pytest.mark.parametrize("history_length", [1, 4, 100])
 def test_a_batch_holds_its_rows_in_the_order_asked_for(history_length: int) -> None:
     table = tiny.table()
-    columns = Columns.of_table(table, tiny.LABELS, history_length)
+    columns = Columns.of_table(table, recipe_of(history_length))
     asked = np.random.default_rng(1).permutation(table.num_rows)[:25]
     asked = np.append(asked, asked[:2])
     log_q = np.arange(table.num_rows, dtype=np.float32)
@@ -63,7 +68,7 @@ def test_a_view_of_a_table_reads_like_a_copy() -> None:
     table = tiny.table()
     view = table.slice(7, 20)
     copied = pa.Table.from_pylist(view.to_pylist(), schema=view.schema)
-    seen, wanted = (vars(Columns.of_table(each, tiny.LABELS, 3)) for each in (view, copied))
+    seen, wanted = (vars(Columns.of_table(each, recipe_of(3))) for each in (view, copied))
     for name, values in wanted.items():
         np.testing.assert_array_equal(seen[name], values, err_msg=name)
 
@@ -77,12 +82,12 @@ def test_days_are_read_one_after_the_other(tmp_path: Path) -> None:
         pq.write_table(table.slice(begin, end - begin), folder / "part-00000.parquet")
         day = date(2024, 1, 1) + timedelta(days=number)
         partitions.append(Partition(path=str(folder), day=day, num_rows=end - begin, num_slates=1))
-    read, wanted = vars(Columns.read(partitions, tiny.LABELS, 3)), vars(Columns.of_table(table, tiny.LABELS, 3))
+    read, wanted = vars(Columns.read(partitions, recipe_of(3))), vars(Columns.of_table(table, recipe_of(3)))
     for name, values in wanted.items():
         np.testing.assert_array_equal(read[name], values, err_msg=name)
 
 
 def test_a_table_to_score_needs_no_labels() -> None:
-    columns = Columns.of_table(tiny.table().drop_columns(["save", "click"]), tiny.LABELS, 3)
+    columns = Columns.of_table(tiny.table().drop_columns(["save", "click"]), recipe_of(3))
     assert columns.labels.shape == (columns.num_rows, 2)
     assert not columns.labels.any()
