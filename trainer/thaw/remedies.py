@@ -7,8 +7,8 @@ Each is an arm (`trainer.thaw.arms`) whose settings are the recipe's ``remedies`
 - ``frequency_lr``: rare rows learn more slowly (Pinterest Ads, "The Evolution of Embedding Table Optimization and
   Multi-Epoch Training", arXiv 2505.05605).
 - ``adam_ar``: a row shrinks in proportion to the steps since its last update, min(1, share x interval), so rare rows
-  get the smallest norm budget (Li and Lyu, "Adaptive Regularization for Large-Scale Sparse Feature Embedding Models", ICLR
-  2026, arXiv 2511.06374); here beside row-wise Adagrad, which the paper covers as AdagradAR.
+  get the smallest norm budget (Li and Lyu, "Adaptive Regularization for Large-Scale Sparse Feature Embedding Models",
+  ICLR 2026, arXiv 2511.06374); here beside row-wise Adagrad, which the paper covers as AdagradAR.
 - ``slow_tables``: a smaller step size for all rows; ``row_dropout``, ``row_decay``: the regularizers that Zhang et al.
   ("Towards Understanding the Overfitting Phenomenon of Deep CTR Models", CIKM 2022) tried.
 - ``min_count``: ids seen too seldom do not adapt (the frequency filter of Zhang et al. and of arXiv 2505.05605); they
