@@ -89,13 +89,14 @@ def pretrain(recipe: Recipe, columns: Columns, *, device: torch.device) -> Run:
     num_epochs = recipe.backbone.num_epochs
     schedule = GroupSchedule.of(GroupConfig(learning_rate=recipe.groups.network.learning_rate), num_epochs=num_epochs)
     optimizer = DenseOptimizer([Group(parameters=list(objective.parameters()), schedule=schedule)])
+    wrapped = DistributedDataParallel(objective) if dist.get_world_size() > 1 else objective
     reader = _reader(recipe, columns)
     history = _history(reader, num_epochs, title="pretrain")
     for epoch in range(num_epochs):
         history.begin_epoch()
         fit_epoch(
             epoch,
-            objective,
+            wrapped,
             tables,
             Gate(),
             reader,
