@@ -26,6 +26,7 @@ from trainer.loop import fit_epoch
 from trainer.model.backbone import Backbone, load_pretrained_part
 from trainer.model.losses import PretrainingObjective, RankingObjective
 from trainer.model.ranker import Ranker
+from trainer.model.vlm.tower import ENCODER
 from trainer.recipe import GroupConfig, Recipe
 from trainer.run_history import RunHistory
 from trainer.run_state import RunState
@@ -175,7 +176,13 @@ class _Training:
         self._reader = _reader(recipe, columns, slates=slates.trained)
         objective = RankingObjective(self.ranker, recipe.losses, num_ranks=dist.get_world_size())
         self._optimizer = DenseOptimizer(_groups(recipe, self.ranker, num_epochs=num_epochs))
-        self._objective = DistributedDataParallel(objective) if dist.get_world_size() > 1 else objective
+        # A frozen encoder takes no part in the backward pass, which the wrapping would wait for.
+        has_encoder = recipe.vlm.encoder != "none"
+        self._objective = (
+            DistributedDataParallel(objective, find_unused_parameters=has_encoder)
+            if dist.get_world_size() > 1
+            else objective
+        )
         self.history = _history(self._reader, num_epochs, title=f"train ({recipe.thaw.arm})")
 
     def make_pass(self, epoch: int, evaluate: Callable[[], Mapping[str, float]]) -> None:
@@ -272,12 +279,12 @@ def _tables_of(
 
 
 def _groups(recipe: Recipe, ranker: Ranker, *, num_epochs: int) -> list[Group]:
-    network = [parameter for name, parameter in ranker.named_parameters() if not name.startswith("vlm.")]
+    network = [parameter for name, parameter in ranker.named_parameters() if not name.startswith(ENCODER)]
     groups = [Group(parameters=network, schedule=GroupSchedule.of(recipe.groups.network, num_epochs=num_epochs))]
-    vlm = [parameter for name, parameter in ranker.named_parameters() if name.startswith("vlm.")]
-    if vlm:
+    encoder = [parameter for name, parameter in ranker.named_parameters() if name.startswith(ENCODER)]
+    if encoder:
         schedule = GroupSchedule.of(recipe.groups.vlm, num_epochs=num_epochs)
-        groups.append(Group(parameters=vlm, schedule=schedule, freeze=ranker.freeze_vlm))
+        groups.append(Group(parameters=encoder, schedule=schedule, freeze=ranker.freeze_vlm))
     return groups
 
 
