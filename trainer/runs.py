@@ -220,7 +220,9 @@ class _Training:
         groups = self._recipe.groups
         has_decay = any(group.decay != "none" for group in (groups.tables, groups.network, groups.vlm))
         guard = self._recipe.guard if self._recipe.guard.refreeze and epoch > 1 else None
-        return self.plan.through(epoch), guard, self.plan.schedule.num_epochs if has_decay else None
+        schedule = self.plan.schedule
+        ends = (schedule.num_epochs, schedule.adapt_until) if has_decay else None
+        return self.plan.through(epoch), guard, ends
 
     def state(self) -> RunState:
         return RunState.of(self.ranker, self._optimizer, self.tables, self.history)
