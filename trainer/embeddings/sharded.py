@@ -162,12 +162,13 @@ class ShardedTables:
 
     def _local(self) -> dict[str, Tensor]:
         kinds = {"rows": self._weights(), "state": self._sums()}
-        return {
+        local = {
             f"{kind}.{table}.{number}": shard.tensor.detach()
             for kind, tables in kinds.items()
             for table, shards in tables.items()
             for number, shard in enumerate(shards.local_shards())
         }
+        return local | (self._touched.state if self._touched is not None else {})
 
     def _first_rows(self, config: TablesConfig, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -210,8 +211,13 @@ class _Touched:
             for table, shards in weights.items()
             if (rows := _only_shard(shards)) is not None
         }
-        self._step = 0
+        self._step = torch.zeros((), dtype=torch.int32)
         self._before: dict[str, tuple[Tensor, Tensor]] = {}
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """What the coming intervals are counted from; not copies."""
+        return {"step": self._step} | {f"last_step.{table}": shard.last_step_R for table, shard in self._shards.items()}
 
     def remember(self, shard_ids: Any) -> None:
         """Keeps the rows that the ids sent to this rank will touch, as they are before the update."""
@@ -225,11 +231,11 @@ class _Touched:
         """Replaces the update of the remembered rows."""
         for table, (touched_T, old_TD) in self._before.items():
             shard = self._shards[table]
-            interval_T = self._step - shard.last_step_R[touched_T]
+            interval_T = int(self._step) - shard.last_step_R[touched_T]
             new_TD = shard.rows_RD[touched_T]
             kept_TD = self._row_update.apply(old_TD, new_TD, shard.counts_R[touched_T], interval_T)
             shard.rows_RD[touched_T] = kept_TD
-            shard.last_step_R[touched_T] = self._step
+            shard.last_step_R[touched_T] = int(self._step)
         self._before.clear()
 
 
