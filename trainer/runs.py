@@ -152,7 +152,7 @@ class _Training:
     def __init__(self, recipe: Recipe, columns: Columns, backbone: Backbone, device: torch.device) -> None:
         self._recipe, self._device = recipe, device
         self.plan: ArmPlan = plan_of(recipe)
-        counts = count_impressions(columns, recipe.tables)
+        counts = {table: count.to(device) for table, count in count_impressions(columns, recipe.tables).items()}
         self.ranker = _ranker(recipe, device)
         load_pretrained_part(self.ranker, backbone.dense)
         self.tables = _tables_of(recipe, self.plan, counts, backbone, device)

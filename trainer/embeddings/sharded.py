@@ -207,7 +207,11 @@ class _Touched:
     ) -> None:
         self._row_update = row_update
         self._shards = {
-            table: _Shard(rows, _local_part(shards, counts[table]), torch.zeros(len(rows), dtype=torch.int32))
+            table: _Shard(
+                rows,
+                _local_part(shards, counts[table]).to(rows.device),
+                torch.zeros(len(rows), dtype=torch.int32, device=rows.device),
+            )
             for table, shards in weights.items()
             if (rows := _only_shard(shards)) is not None
         }
