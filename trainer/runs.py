@@ -186,7 +186,8 @@ class _Training:
         self.history = _history(self._reader, num_epochs, title=f"train ({recipe.thaw.arm})")
 
     def make_pass(self, epoch: int, evaluate: Callable[[], Mapping[str, float]]) -> None:
-        self._thaw.begin_epoch(epoch)
+        num_steps_before = self._reader.num_steps(epoch - 1) if epoch else 1
+        self._thaw.begin_epoch(epoch, last_progress=epoch - 1 + (num_steps_before - 1) / num_steps_before)
         self.history.begin_epoch()
         fit_epoch(
             epoch,

@@ -59,9 +59,14 @@ class Thaw:
         self._is_refrozen = False
         self._learning_rate: float | None = None
 
-    def begin_epoch(self, epoch: int) -> None:
-        """Prepares the tables for a pass (0, 1, ...), also when training goes on from a state that was kept."""
-        self._was_adapting = epoch > 0 and self._schedule.adapts_at(epoch - 1e-9)
+    def begin_epoch(self, epoch: int, *, last_progress: float) -> None:
+        """Prepares the tables for a pass, also when training goes on from a state that was kept.
+
+        Args:
+            epoch: Which pass: 0, 1, ...
+            last_progress: Where the last step before it began, in epochs; anything negative before the first.
+        """
+        self._was_adapting = self._schedule.adapts_at(last_progress)
         if self._restores_rows and epoch > 0:
             self._tables.load_rows(self._backbone_rows)
             self._was_adapting = False
