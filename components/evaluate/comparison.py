@@ -15,8 +15,6 @@ from trainer.registry.models import fetch_champion
 from trainer.serving import Scorer
 from trainer.windows.manifest import Partition, load_window
 
-_COLUMNS = ("request_id", "user_id", "pin_id", "user_features", "pin_features", "history", "history_actions")
-
 
 def compare(run: Run, window: str, training_dir: str, tracking_uri: str, out: str) -> None:
     """Scores both models on the same rows and writes the evaluation as JSON to ``out``.
@@ -29,25 +27,28 @@ def compare(run: Run, window: str, training_dir: str, tracking_uri: str, out: st
         out: Path of the JSON.
 
     Raises:
-        InputError: The window has no held-out day.
+        InputError: The window has no held-out day, or a model looks at images and titles and the day has none.
     """
     heldout = load_window(window).heldout
     if heldout is None:
         raise InputError(f"{window}: has no held-out day; assemble the window with one")
-    frame = _read_rows(heldout, run.recipe.logs.labels)
-    candidate = _score(str(Path(training_dir) / "model"), frame)
+    candidate = Scorer.load(Path(training_dir) / "model")
     with tempfile.TemporaryDirectory() as scratch:
         found = fetch_champion(run.recipe, tracking_uri, scratch)
-        champion = _score(found[1], frame) if found else None
-    result = evaluate(run.recipe.evaluation, run.recipe.logs.labels, frame, candidate, champion)
+        champion = Scorer.load(found[1]) if found else None
+        columns = {*candidate.columns, *(champion.columns if champion else ())}
+        frame = _read_rows(heldout, ["request_id", *sorted(columns), *run.recipe.logs.labels])
+        scores = candidate.predict(frame)
+        champion_scores = champion.predict(frame) if champion else None
+    result = evaluate(run.recipe.evaluation, run.recipe.logs.labels, frame, scores, champion_scores)
     Path(out).write_text(result.to_json())
 
 
-def _read_rows(partition: Partition, labels: Sequence[str]) -> pd.DataFrame:
-    """The day's impressions, without the images and titles that scoring needs none of."""
+def _read_rows(partition: Partition, columns: Sequence[str]) -> pd.DataFrame:
+    """The day's impressions; images and titles are read for a model that looks at them only."""
     files = sorted(Path(partition.path).glob("*.parquet"))
-    return pa.concat_tables(pq.read_table(path, columns=[*_COLUMNS, *labels]) for path in files).to_pandas()
-
-
-def _score(model_dir: str, frame: pd.DataFrame) -> pd.DataFrame:
-    return Scorer.load(model_dir).predict(frame)
+    tables = []
+    for path in files:
+        there = pq.read_schema(path).names
+        tables.append(pq.read_table(path, columns=[name for name in columns if name in there]))
+    return pa.concat_tables(tables).to_pandas()

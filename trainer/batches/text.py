@@ -6,6 +6,7 @@ Shape suffixes: M texts, T tokens of the longest.
 import re
 import zlib
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -27,8 +28,9 @@ class Tokenizer(Protocol):
         ...
 
 
+@lru_cache(maxsize=4)
 def tokenizer_of(config: VlmConfig) -> Tokenizer:
-    """The tokenizer of a recipe's encoder.
+    """The tokenizer of a recipe's encoder; reading one takes a second, so the last few are kept.
 
     Raises:
         InputError: The encoder's folder is missing or holds no tokenizer.

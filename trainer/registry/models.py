@@ -157,7 +157,7 @@ def _register_model(
     decision: Decision,
     tags: Mapping[str, str],
 ) -> str:
-    example = package.input_example(window.heldout or window.days[-1])
+    example = package.input_example(recipe, window.heldout or window.days[-1])
     logged = client.create_logged_model(
         run.info.experiment_id, name=recipe.model_name, source_run_id=run.info.run_id, model_type="ranker"
     )

@@ -26,21 +26,27 @@ _INPUTS: dict[str, DataType | Array] = {
     # MLflow knows no int8: what it hands to the model is int32.
     "history_actions": Array(DataType.integer),
 }
+_MEDIA: dict[str, DataType | Array] = {"image": DataType.binary, "text": DataType.string}
 
 
 def signature(recipe: Recipe) -> ModelSignature:
     """What the served model takes, columns of the log contract, and returns, one probability a label."""
     return ModelSignature(
-        inputs=Schema([ColSpec(type_, name) for name, type_ in _INPUTS.items()]),
+        inputs=Schema([ColSpec(type_, name) for name, type_ in _inputs(recipe).items()]),
         outputs=Schema([ColSpec(DataType.double, label) for label in recipe.logs.labels]),
     )
 
 
-def input_example(partition: Partition) -> pd.DataFrame:
+def _inputs(recipe: Recipe) -> dict[str, DataType | Array]:
+    return _INPUTS if recipe.vlm.encoder == "none" else _INPUTS | _MEDIA
+
+
+def input_example(recipe: Recipe, partition: Partition) -> pd.DataFrame:
     """The first rows of a prepared day, with the columns that the model takes."""
+    names = list(_inputs(recipe))
     first_file = min(Path(partition.path).glob("*.parquet"))
-    rows = next(pq.ParquetFile(first_file).iter_batches(_NUM_EXAMPLE_ROWS, columns=list(_INPUTS)))
-    return rows.to_pandas()[list(_INPUTS)]
+    rows = next(pq.ParquetFile(first_file).iter_batches(_NUM_EXAMPLE_ROWS, columns=names))
+    return rows.to_pandas()[names]
 
 
 def save_package(recipe: Recipe, model_dir: Path, example: pd.DataFrame, logged: LoggedModel, out: Path) -> None:

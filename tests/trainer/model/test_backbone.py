@@ -75,7 +75,7 @@ def test_a_recipe_of_other_shapes_is_refused_in_one_line(folder: Path, field: st
 
 
 def test_what_is_not_of_the_shape_may_differ(folder: Path) -> None:
-    recipe = tiny.recipe({"thaw.arm": "frozen", "model.history_length": "2", "tables.learning_rate": "0.5"})
+    recipe = tiny.recipe({"thaw.arm": "frozen", "model.history_length": "2", "groups.tables.learning_rate": "0.5"})
     opened = open_backbone(str(folder), replace(recipe, name="other"))
     assert opened.checksum == open_backbone(str(folder), tiny.recipe()).checksum
 

@@ -250,10 +250,10 @@ def test_a_candidate_that_was_judged_without_the_champion_is_refused(retrains: R
     assert retrains.aliases()["champion"] == "1"
 
 
-def test_the_input_example_is_real_rows_of_the_contract(make_window: MakeWindow) -> None:
+def test_the_input_example_is_real_rows_of_the_contract(recipe: Recipe, make_window: MakeWindow) -> None:
     heldout = load_window(make_window()).heldout
     assert heldout is not None
-    example = input_example(load_partition(heldout.path))
+    example = input_example(recipe, load_partition(heldout.path))
     assert list(example) == ["user_id", "pin_id", "user_features", "pin_features", "history", "history_actions"]
     assert len(example) == 2
     assert example["history"][0].tolist() == [7, 8, 9]
@@ -279,7 +279,7 @@ def test_a_new_process_loads_the_champion_and_predicts(retrains: Retrains, tmp_p
     retrains.register("k2", HOLD, an_evaluation(against_champion=True))
     heldout = load_window(retrains.window_path).heldout
     assert heldout is not None
-    frame = input_example(heldout).set_axis([11, 5])
+    frame = input_example(retrains.recipe, heldout).set_axis([11, 5])
     frame.to_parquet(tmp_path / "frame.parquet")
     model_uri = f"models:/{retrains.recipe.model_name}@champion"
     files = [str(tmp_path / name) for name in ("frame.parquet", "scores.parquet")]

@@ -2,7 +2,8 @@
 
 import hashlib
 import os
-from collections.abc import Sequence
+import shutil
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -10,11 +11,12 @@ from urllib.parse import urlsplit
 from pyarrow import fs
 
 from trainer.errors import InputError
-from trainer.windows.storage import folder_aside, local_path
+from trainer.windows.storage import fingerprint, folder_aside, local_path
 
 _SCHEME = "gs://"
 _RETRY_S = 20  # a bucket that does not answer ends the run, where Google's client would try for a quarter of an hour
 _WEIGHTS = "*.safetensors"
+_DESCRIPTIONS = (".json", ".txt", ".model", ".jinja")
 
 
 def encoder_folder(uri: str) -> Path:
@@ -44,6 +46,31 @@ def require_safetensors(folder: Path) -> None:
         raise InputError(
             f"{folder}: holds no {_WEIGHTS}; save the encoder with safe serialization and name that folder"
         )
+
+
+def copy_description(folder: Path, out: Path) -> dict[str, str]:
+    """Copies what says how an encoder is built and fed, without its weights.
+
+    Returns:
+        SHA-256 (hex) of each file by its name, for `check_description`.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    names = sorted(file.name for file in folder.iterdir() if file.suffix in _DESCRIPTIONS and file.is_file())
+    names = [name for name in names if not name.endswith(".index.json")]  # of weights in several files
+    for name in names:
+        shutil.copyfile(folder / name, out / name)
+    return {name: fingerprint(out / name).sha256 for name in names}
+
+
+def check_description(folder: Path, checksums: Mapping[str, str]) -> None:
+    """Compares a copied description with its checksums.
+
+    Raises:
+        InputError: A file is missing or was changed.
+    """
+    for name, expected in checksums.items():
+        if not (folder / name).is_file() or fingerprint(folder / name).sha256 != expected:
+            raise InputError(f"{folder / name}: missing, or its checksum is not the model's; fetch the model again")
 
 
 def _fetched(uri: str) -> Path:
