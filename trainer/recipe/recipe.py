@@ -14,7 +14,7 @@ from trainer.errors import InputError
 from trainer.recipe.data import BackboneConfig, LogsConfig, WindowConfig
 from trainer.recipe.judging import EvaluationConfig, GateConfig
 from trainer.recipe.model import LossesConfig, ModelConfig, TablesConfig, VlmConfig
-from trainer.recipe.thaw import GuardConfig, RemediesConfig, RouteArm, RoutesConfig, ThawConfig
+from trainer.recipe.thaw import GuardConfig, RemediesConfig, RemedyArm, RouteArm, RoutesConfig, ThawConfig
 from trainer.recipe.training import GroupsConfig, TrainingConfig
 from trainer.recipe.types import STRICT_KEYS
 
@@ -53,13 +53,18 @@ class Recipe:
 
     def _check_thaw(self) -> None:
         thaw, group = self.thaw, self.groups.tables
-        if thaw.arm in get_args(RouteArm) and thaw.routes != RoutesConfig():
+        if thaw.arm in (*get_args(RouteArm), *get_args(RemedyArm)) and thaw.routes != RoutesConfig():
             raise ValueError(f"thaw.routes: arm '{thaw.arm}' brings its own; set them with another arm")
         if (group.thaw_point, group.freeze_point) != (None, None) and thaw.arm not in ("delayed", "frequency_thaw"):
             raise ValueError(f"groups.tables: thaw_point and freeze_point belong to arm 'delayed', not '{thaw.arm}'")
         if group.thaw_point is not None and group.thaw_point >= thaw.num_epochs:
             raise ValueError(
                 f"groups.tables.thaw_point {group.thaw_point} lies beyond the last of {thaw.num_epochs} epochs"
+            )
+        thaw_point = thaw.num_epochs - 1.0 if group.thaw_point is None else group.thaw_point
+        if group.freeze_point is not None and group.freeze_point <= thaw_point:
+            raise ValueError(
+                f"groups.tables.freeze_point {group.freeze_point} is not after the thaw, at {thaw_point} epochs"
             )
 
     @property

@@ -58,7 +58,7 @@ class ThawConfig:
         arm: Named way to train (``trainer/thaw/arms.py``).
         num_epochs: Passes over the window; ``single_epoch`` always makes one.
         state: What the tables' optimizer state becomes at the thaw.
-        routes: What may flow back into the tables; arms that are named after a route bring their own.
+        routes: What may flow back into the tables; arms that are named after a route or a remedy bring their own.
     """
 
     arm: Arm = "delayed"
