@@ -124,7 +124,9 @@ class RunHistory:
         if self._recent.num_steps * NUM_CURVE_POINTS_PER_EPOCH >= num_steps:
             recent = self._recent
             loss = sum(recent.means().values())
-            self.curve.append(CurvePoint(epoch=progress + 1 / num_steps, loss=loss, phase=recent.phase))
+            # Rounded sums may pass the end of a pass.
+            ended = min(progress + 1 / num_steps, int(progress) + 1.0)
+            self.curve.append(CurvePoint(epoch=ended, loss=loss, phase=recent.phase))
             self._bar.set_postfix_str(f"loss {loss:.4f}, {recent.rows_per_s:,.0f} rows/s, tables {recent.phase}")
             self._recent = _Sums()
 
