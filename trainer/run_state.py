@@ -23,7 +23,7 @@ class RunState:
         dense: Parameters and buffers of the network.
         optimizer: Adam's state.
         tables: This rank's rows and their optimizer state.
-        rng: State of the CPU's random numbers, which dropout draws from.
+        rng: State of the random numbers that dropout draws from, by device.
         epochs: Records of the passes so far.
         curve: The history's curve so far.
     """
@@ -31,7 +31,7 @@ class RunState:
     dense: dict[str, Tensor]
     optimizer: dict[str, Any]
     tables: dict[str, Tensor]
-    rng: Tensor
+    rng: dict[str, Tensor]
     epochs: list[EpochRecord]
     curve: list[CurvePoint]
 
@@ -44,7 +44,8 @@ class RunState:
             dense=copy.deepcopy(network.state_dict()),
             optimizer=copy.deepcopy(optimizer.state_dict()),
             tables=tables.local_state(),
-            rng=torch.get_rng_state(),
+            rng={"cpu": torch.get_rng_state()}
+            | ({"cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() else {}),
             epochs=list(history.epochs),
             curve=list(history.curve),
         )
@@ -56,5 +57,7 @@ class RunState:
         network.load_state_dict(self.dense)
         optimizer.load_state_dict(copy.deepcopy(self.optimizer))
         tables.load_local_state(self.tables)
-        torch.set_rng_state(self.rng)
+        torch.set_rng_state(self.rng["cpu"])
+        if "cuda" in self.rng:
+            torch.cuda.set_rng_state(self.rng["cuda"])
         history.resume(self.epochs, self.curve)
