@@ -1,9 +1,12 @@
 """Rows and recipes small enough for tests, made from a seed; every value that matters is set here, not by defaults."""
 
+import io
 from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
+from PIL import Image
 
 from trainer.batches.columns import Columns
 from trainer.recipe import (
@@ -23,6 +26,14 @@ from trainer.windows.contract import arrow_schema
 
 NUM_USERS, NUM_PINS, HISTORY_LENGTH = 12, 40, 4
 LABELS = ("save", "click")
+BUILTIN_VLM = {
+    "vlm.encoder": "builtin",
+    "vlm.image_pixels": "4",
+    "vlm.patch_pixels": "2",
+    "vlm.num_tokens": "3",
+    "vlm.num_words": "16",
+    "vlm.width": "6",
+}
 
 
 def recipe(settings: Mapping[str, str] | None = None) -> Recipe:
@@ -73,6 +84,27 @@ def table(num_slates: int = 20, seed: int = 0) -> pa.Table:
     }
     schema = arrow_schema(recipe().logs)
     return pa.table({name: pa.array(values, schema.field(name).type) for name, values in columns.items()}).cast(schema)
+
+
+def table_with_media(num_slates: int = 20, seed: int = 0) -> pa.Table:
+    """The same rows, each pin with a picture of noise and a title of one to three words."""
+    rows = table(num_slates, seed)
+    rng = np.random.default_rng(7)
+    images = rng.integers(256, size=(NUM_PINS, 4, 4, 3)).astype(np.uint8)
+    titles = [
+        " ".join(rng.choice(["grand", "piano", "tiny", "desk", "oak"], size=1 + pin % 3)) for pin in range(NUM_PINS)
+    ]
+    pins = rows["pin_id"].to_pylist()
+    shown = {"image": pa.array([_png(images[pin]) for pin in pins]), "text": pa.array([titles[pin] for pin in pins])}
+    for name, values in shown.items():
+        rows = rows.append_column(name, values)
+    return rows
+
+
+def _png(pixels: NDArray[np.uint8]) -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "PNG")
+    return stream.getvalue()
 
 
 def columns(num_slates: int = 20, seed: int = 0, history_length: int = HISTORY_LENGTH) -> Columns:
