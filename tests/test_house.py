@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 
 REPOSITORY = Path(__file__).parents[1]
 MAX_LINES = 400
-TORCH_FREE = ("trainer/errors.py", "trainer/recipe.py", "trainer/windows", "trainer/evaluation")
+TORCH_FREE = ("trainer/errors.py", "trainer/recipe", "trainer/windows", "trainer/evaluation")
 TORCH = ("torch", "torchrec", "fbgemm_gpu")
 
 BLOCKED_IMPORTS = """

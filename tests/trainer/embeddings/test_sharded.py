@@ -21,7 +21,8 @@ from trainer.recipe import TablesConfig
 
 CPU = torch.device("cpu")
 # Neither size divides by two, so that the last shard is smaller.
-CONFIG = TablesConfig(num_user_rows=7, num_pin_rows=11, dim=4, learning_rate=0.1)
+CONFIG = TablesConfig(num_user_rows=7, num_pin_rows=11, dim=4)
+LEARNING_RATE = 0.1
 SITES = {USER: USER_TABLE, CANDIDATE: PIN_TABLE, HISTORY: PIN_TABLE}
 EPSILON = 1e-8
 Arrays = dict[str, NDArray[Any]]
@@ -61,7 +62,7 @@ def loss_of(rows: Rows) -> Tensor:
     ).sum()
 
 
-def adagrad_step(rows: Arrays, sums: Arrays, asked: KeyedJaggedTensor) -> None:
+def adagrad_step(rows: Arrays, sums: Arrays, asked: KeyedJaggedTensor, learning_rate: float = LEARNING_RATE) -> None:
     """One step of row-wise Adagrad on the loss above, a row at a time, in float64."""
     gradients = {table: np.zeros_like(values) for table, values in rows.items()}
     for number, (site, table) in enumerate(SITES.items()):
@@ -71,7 +72,7 @@ def adagrad_step(rows: Arrays, sums: Arrays, asked: KeyedJaggedTensor) -> None:
         for row, gradient_D in enumerate(gradient_RD):
             if gradient_D.any():
                 sums[table][row] += np.mean(gradient_D**2)
-                rows[table][row] -= CONFIG.learning_rate * gradient_D / (np.sqrt(sums[table][row]) + EPSILON)
+                rows[table][row] -= learning_rate * gradient_D / (np.sqrt(sums[table][row]) + EPSILON)
 
 
 def arrays(tensors: Mapping[str, Tensor], dtype: type = np.float64) -> Arrays:
@@ -86,7 +87,7 @@ def assert_equal(found: Mapping[str, Any], wanted: Mapping[str, Any], rtol: floa
 
 @pytest.fixture
 def tables(one_rank: torch.device) -> ShardedTables:
-    return ShardedTables(CONFIG, device=one_rank, seed=1)
+    return ShardedTables(CONFIG, learning_rate=LEARNING_RATE, device=one_rank, seed=1)
 
 
 def test_rows_come_back_in_the_order_of_their_ids(tables: ShardedTables) -> None:
@@ -175,7 +176,7 @@ def test_the_fingerprint_sees_one_bit_of_rows_or_state(tables: ShardedTables) ->
 
 def test_first_rows_are_the_seed_s_with_deviation_by_width(one_rank: torch.device) -> None:
     config = TablesConfig(num_user_rows=4000, num_pin_rows=4000, dim=16)
-    rows = [ShardedTables(config, device=one_rank, seed=seed).rows() for seed in (1, 1, 2)]
+    rows = [ShardedTables(config, learning_rate=LEARNING_RATE, device=one_rank, seed=seed).rows() for seed in (1, 1, 2)]
     assert_equal(rows[0], rows[1])
     assert not torch.equal(rows[0][USER_TABLE], rows[2][USER_TABLE])
     for values in rows[0].values():
@@ -194,7 +195,7 @@ def test_plain_tables_give_the_same_rows(tables: ShardedTables) -> None:
 def _three_steps() -> dict[str, Any]:
     """Three steps whose examples the ranks share, each loss scaled as the losses of training are."""
     rank, num_ranks = dist.get_rank(), dist.get_world_size()
-    tables = ShardedTables(CONFIG, device=CPU, seed=1)
+    tables = ShardedTables(CONFIG, learning_rate=LEARNING_RATE, device=CPU, seed=1)
     found: dict[str, Any] = {"first": tables.rows(), "fingerprints": [tables.fingerprint()], "are_right": []}
     for seed in range(3):
         asked = of_rank(ids(seed), rank, num_ranks)
