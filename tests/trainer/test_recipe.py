@@ -9,12 +9,17 @@ import pytest
 from trainer.errors import InputError
 from trainer.recipe import (
     Arm,
+    GroupConfig,
+    GroupsConfig,
     LogsConfig,
     LossesConfig,
     ModelConfig,
     Recipe,
+    RemedyArm,
+    RouteArm,
     TablesConfig,
     ThawConfig,
+    VlmConfig,
 )
 
 
@@ -25,7 +30,9 @@ def recipe() -> Recipe:
         tables=TablesConfig(num_user_rows=10, num_pin_rows=20, dim=8),
         model=ModelConfig(num_attention_heads=2, hidden_sizes=(8, 4)),
         losses=LossesConfig(head_weights=(1.0, 0.5)),
-        thaw=ThawConfig(arm="delayed", num_epochs=3, thaw_point=1.5, state="keep"),
+        vlm=VlmConfig(encoder="builtin"),
+        thaw=ThawConfig(arm="delayed", num_epochs=3, state="keep"),
+        groups=GroupsConfig(tables=GroupConfig(learning_rate=0.02, thaw_point=1.5)),
     )
 
 
@@ -50,7 +57,6 @@ OTHER = {
     "tables.num_pin_rows": "21",
     "tables.dim": "6",
     "tables.hash_seed": "9",
-    "tables.learning_rate": "0.5",
     "window.num_days": "33",
     "window.shuffle_seed": "99",
     "backbone.num_days": "33",
@@ -65,13 +71,48 @@ OTHER = {
     "losses.pairwise_weight": "0.77",
     "losses.contrastive_weight": "0.77",
     "losses.temperature": "0.77",
+    "vlm.encoder": "huggingface",
+    "vlm.path": "elsewhere",
+    "vlm.image_pixels": "64",
+    "vlm.patch_pixels": "4",
+    "vlm.num_tokens": "33",
+    "vlm.num_words": "33",
+    "vlm.width": "33",
+    "vlm.num_layers": "0",
+    "vlm.cache_mib": "33",
     "thaw.arm": "frozen",
     "thaw.num_epochs": "4",
-    "thaw.thaw_point": "0.25",
     "thaw.state": "restore",
+    **{
+        f"thaw.routes.{loss}.{path}": "0.25"
+        for loss in ("head", "pairwise", "contrastive")
+        for path in ("candidate", "history", "user")
+    },
+    "remedies.full_rate_count": "33",
+    "remedies.rate_power": "0.77",
+    "remedies.interval_decay": "0.77",
+    "remedies.table_rate_scale": "0.77",
+    "remedies.row_dropout": "0.77",
+    "remedies.row_decay": "0.77",
+    "remedies.min_count": "33",
+    "remedies.frequent_count": "33",
+    "remedies.frequent_thaw_point": "0.77",
+    "guard.num_rows": "33",
+    "guard.refreeze": "true",
+    "guard.max_self_influence": "0.77",
+    **{
+        f"groups.{group}.{field}": value
+        for group in ("tables", "network", "vlm")
+        for field, value in (
+            ("learning_rate", "0.77"),
+            ("thaw_point", "0.25"),
+            ("freeze_point", "2.25"),
+            ("warmup_epochs", "0.77"),
+            ("decay", "cosine"),
+        )
+    },
     "training.num_ranks": "33",
     "training.batch_rows": "77",
-    "training.learning_rate": "0.77",
     "training.seed": "77",
     "evaluation.hit_k": "33",
     "evaluation.num_bootstrap": "77",
@@ -83,11 +124,16 @@ OTHER = {
 }
 
 
+# Fields that hold each other's hands.
+TOGETHER = {
+    "thaw.arm": {"groups.tables.thaw_point": "null"},
+    "vlm.encoder": {"vlm.path": "a"},
+    "vlm.path": {"vlm.encoder": "huggingface"},
+}
+
+
 def changed(name: str) -> Recipe:
-    settings = {name: OTHER[name]}
-    if name == "thaw.arm":
-        settings["thaw.thaw_point"] = "null"  # it belongs to the arm `delayed`
-    return recipe().override(settings)
+    return recipe().override({**TOGETHER.get(name, {}), name: OTHER[name]})
 
 
 @pytest.mark.parametrize("name", leaves(recipe()))
@@ -117,8 +163,9 @@ def test_digests_differ_from_each_other_and_stay() -> None:
 
 
 def test_json_keeps_tuples_and_nothing() -> None:
-    found = Recipe.from_json(recipe().override({"thaw.thaw_point": "null"}).to_json())
-    assert found.thaw.thaw_point is None
+    found = Recipe.from_json(recipe().override({"groups.tables.thaw_point": "null"}).to_json())
+    assert found.groups.tables.thaw_point is None
+    assert found.groups.vlm.freeze_point is None
     assert found.model.hidden_sizes == (8, 4)
     assert hash(found) != hash(recipe())
 
@@ -144,7 +191,10 @@ def test_a_field_that_is_not_there_is_named(dotted: str) -> None:
     [
         ("logs.num_user_features", "0"),
         ("tables.dim", "-1"),
-        ("tables.learning_rate", "0"),
+        ("groups.tables.learning_rate", "0"),
+        ("groups.network.learning_rate", "-0.1"),
+        ("groups.vlm.warmup_epochs", "-1"),
+        ("groups.vlm.decay", "step"),
         ("window.num_days", "0"),
         ("window.num_days", "ten"),
         ("window.num_days", "1.5"),
@@ -156,7 +206,17 @@ def test_a_field_that_is_not_there_is_named(dotted: str) -> None:
         ("losses.temperature", "0"),
         ("thaw.arm", "thawed"),
         ("thaw.state", "forget"),
-        ("thaw.thaw_point", "-1"),
+        ("thaw.routes.head.candidate", "-0.5"),
+        ("thaw.routes.pairwise.user", "shut"),
+        ("remedies.min_count", "0"),
+        ("remedies.row_dropout", "1"),
+        ("remedies.table_rate_scale", "1"),
+        ("guard.num_rows", "0"),
+        ("guard.refreeze", "perhaps"),
+        ("guard.max_self_influence", "0"),
+        ("groups.tables.thaw_point", "-1"),
+        ("vlm.num_layers", "-1"),
+        ("vlm.encoder", "large"),
         ("training.num_ranks", "0"),
         ("training.seed", "[1]"),
         ("evaluation.confidence", "1"),
@@ -177,12 +237,36 @@ def test_a_value_that_does_not_fit_is_named_by_its_field(dotted: str, text: str)
         ({"logs.labels": "[save, save]"}, "labels must differ"),
         ({"losses.head_weights": "[1.0]"}, "losses.head_weights has 1 values for 2 logs.labels"),
         ({"model.num_attention_heads": "3"}, "model.num_attention_heads must divide twice tables.dim"),
-        ({"thaw.thaw_point": "3.0"}, "thaw_point 3.0 lies beyond the last of 3 epochs"),
-        ({"thaw.arm": "cotrain"}, "thaw_point belongs to arm 'delayed', not 'cotrain'"),
+        ({"groups.tables.thaw_point": "3.0"}, "groups.tables.thaw_point 3.0 lies beyond the last of 3 epochs"),
+        ({"thaw.arm": "cotrain"}, "thaw_point and freeze_point belong to arm 'delayed', not 'cotrain'"),
+        (
+            {"thaw.arm": "meda", "groups.tables.thaw_point": "null", "groups.tables.freeze_point": "1"},
+            "thaw_point and freeze_point belong to arm 'delayed', not 'meda'",
+        ),
+        ({"groups.tables.freeze_point": "1.5"}, "freeze_point 1.5 is not after thaw_point 1.5"),
+        ({"groups.network.freeze_point": "0"}, "freeze_point 0.0 is not after thaw_point 0.0"),
+        (
+            {"groups.tables.thaw_point": "null", "groups.tables.freeze_point": "2.0"},
+            "groups.tables.freeze_point 2.0 is not after the thaw, at 2.0 epochs",
+        ),
+        ({"vlm.path": "somewhere"}, "path belongs to encoder 'huggingface', which needs it"),
+        ({"vlm.encoder": "huggingface"}, "path belongs to encoder 'huggingface', which needs it"),
+        ({"vlm.patch_pixels": "5"}, "patch_pixels must divide image_pixels"),
     ],
 )
 def test_fields_that_do_not_fit_together_are_named(settings: dict[str, str], words: str) -> None:
     assert words in refusal(settings)
+
+
+@pytest.mark.parametrize("arm", [*get_args(RouteArm), *get_args(RemedyArm)])
+def test_arms_with_routes_of_their_own_take_no_others(arm: str) -> None:
+    settings = {"thaw.arm": arm, "groups.tables.thaw_point": "null", "thaw.routes.head.user": "0"}
+    assert f"thaw.routes: arm '{arm}' brings its own" in refusal(settings)
+
+
+def test_frequency_thaw_takes_a_thaw_point_and_routes() -> None:
+    found = recipe().override({"thaw.arm": "frequency_thaw", "thaw.routes.head.user": "0"})
+    assert (found.thaw.routes.head.user, found.groups.tables.thaw_point) == (0.0, 1.5)
 
 
 def test_text_that_is_no_value_is_refused() -> None:
@@ -197,7 +281,7 @@ def test_json_with_unknown_or_missing_keys_is_refused(change: dict[str, Any]) ->
 
 def test_every_arm_can_be_named() -> None:
     for arm in get_args(Arm):
-        assert recipe().override({"thaw.arm": arm, "thaw.thaw_point": "null"}).thaw.arm == arm
+        assert recipe().override({"thaw.arm": arm, "groups.tables.thaw_point": "null"}).thaw.arm == arm
 
 
 def test_registered_names_follow_the_recipe_s() -> None:
