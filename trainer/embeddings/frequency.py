@@ -23,7 +23,7 @@ def count_impressions(columns: Columns, tables: TablesConfig) -> dict[str, Tenso
     ids_of_table = {USER_TABLE: columns.user_id, PIN_TABLE: columns.pin_id}
     return {
         table: torch.bincount(
-            hash_rows(torch.from_numpy(ids_of_table[table]), num_rows=num_rows, seed=tables.hash_seed),
+            hash_rows(torch.tensor(ids_of_table[table]), num_rows=num_rows, seed=tables.hash_seed),
             minlength=num_rows,
         )
         for table, num_rows in num_rows_of(tables).items()
