@@ -11,6 +11,9 @@ import pytest
 
 from trainer.windows.sources.synthetic import SyntheticConfig, synthesize
 
+# Before anything loads torch: on tiny tensors a second thread only waits, and it takes a core from another worker.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 Thawline = Callable[..., "subprocess.CompletedProcess[str]"]
 
 REPOSITORY = Path(__file__).parents[1]
