@@ -1,60 +1,73 @@
 import math
-from typing import get_args
 
 import pytest
 
-from trainer.recipe import Arm, ThawConfig
-from trainer.thaw.arms import ARMS, schedule_of
-
-QUARTERS = tuple(quarter / 4 for quarter in range(12))
+from trainer.recipe import GroupConfig
+from trainer.thaw.schedule import GroupSchedule, ThawSchedule
 
 
-def phases(config: ThawConfig) -> str:
-    """One letter a quarter epoch, A where tables adapt and . where they are frozen, for as long as the arm trains."""
-    schedule = schedule_of(config)
-    return "".join("A" if schedule.adapts_at(at) else "." for at in QUARTERS if at < schedule.num_epochs)
-
-
-@pytest.mark.parametrize(
-    ("arm", "num_epochs", "wanted", "thaw_epoch"),
-    [
-        ("single_epoch", 1, "AAAA", None),
-        ("single_epoch", 3, "AAAA", None),
-        ("cotrain", 1, "AAAA", None),
-        ("cotrain", 2, "AAAAAAAA", None),
-        ("cotrain", 3, "AAAAAAAAAAAA", None),
-        ("frozen", 1, "....", None),
-        ("frozen", 2, "........", None),
-        ("delayed", 1, "AAAA", None),
-        ("delayed", 2, "....AAAA", 1.0),
-        ("delayed", 3, "........AAAA", 2.0),
-        ("adapt_then_freeze", 1, "AAAA", None),
-        ("adapt_then_freeze", 2, "AAAA....", None),
-        ("adapt_then_freeze", 3, "AAAA........", None),
-    ],
-)
-def test_when_each_arm_adapts(arm: Arm, num_epochs: int, wanted: str, thaw_epoch: float | None) -> None:
-    config = ThawConfig(arm=arm, num_epochs=num_epochs)
-    assert phases(config) == wanted
-    assert schedule_of(config).num_epochs == len(wanted) // 4
-    assert schedule_of(config).thaw_epoch == thaw_epoch
-
-
-@pytest.mark.parametrize(
-    ("thaw_point", "num_epochs", "wanted"),
-    [(0.0, 1, "AAAA"), (0.5, 1, "..AA"), (0.6, 1, "...A"), (1.0, 2, "....AAAA"), (1.25, 3, ".....AAAAAAA")],
-)
-def test_a_thaw_point_may_be_a_fraction(thaw_point: float, num_epochs: int, wanted: str) -> None:
-    config = ThawConfig(arm="delayed", num_epochs=num_epochs, thaw_point=thaw_point)
-    assert phases(config) == wanted
-    assert schedule_of(config).thaw_epoch == (thaw_point or None)
-
-
-def test_the_step_that_begins_at_the_thaw_point_adapts() -> None:
-    schedule = schedule_of(ThawConfig(arm="delayed", num_epochs=2, thaw_point=1.0))
+def test_the_step_that_begins_at_the_thaw_point_adapts_and_that_at_the_freeze_point_does_not() -> None:
+    schedule = ThawSchedule(num_epochs=3, adapt_from=1.0, adapt_until=2.5)
     assert not schedule.adapts_at(math.nextafter(1.0, 0))
     assert schedule.adapts_at(1.0)
+    assert schedule.adapts_at(math.nextafter(2.5, 0))
+    assert not schedule.adapts_at(2.5)
 
 
-def test_every_arm_of_a_recipe_has_a_schedule() -> None:
-    assert set(ARMS) == set(get_args(Arm))
+@pytest.mark.parametrize(("adapt_from", "wanted"), [(0.0, None), (0.5, 0.5), (1.0, 1.0), (2.0, None), (math.inf, None)])
+def test_a_thaw_needs_frozen_steps_before_it_and_adapting_ones_after(adapt_from: float, wanted: float | None) -> None:
+    assert ThawSchedule(num_epochs=2, adapt_from=adapt_from).thaw_epoch == wanted
+
+
+def group(num_epochs: int = 2, **settings: object) -> GroupSchedule:
+    config = GroupConfig(**{"learning_rate": 0.5, **settings})  # type: ignore[arg-type]
+    return GroupSchedule.of(config, num_epochs=num_epochs)
+
+
+def test_a_group_trains_throughout_unless_told_otherwise() -> None:
+    schedule = group()
+    assert all(schedule.adapts_at(at) and schedule.learning_rate_at(at) == 0.5 for at in (0.0, 0.9, 1.0, 1.99))
+
+
+def test_a_group_thaws_and_freezes_where_its_section_says() -> None:
+    schedule = group(thaw_point=0.5, freeze_point=1.5)
+    assert [schedule.adapts_at(at) for at in (0.0, 0.49, 0.5, 1.49, 1.5, 1.9)] == [
+        False,
+        False,
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_a_warm_up_rises_from_zero_at_the_thaw() -> None:
+    schedule = group(thaw_point=0.5, warmup_epochs=0.5)
+    found = [schedule.learning_rate_at(at) for at in (0.5, 0.625, 0.75, 1.0, 1.5)]
+    assert found == pytest.approx([0.0, 0.125, 0.25, 0.5, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("decay", "shares"),
+    [
+        ("none", [1.0, 1.0, 1.0]),
+        ("linear", [1.0, 0.75, 0.5]),
+        ("cosine", [1.0, 0.5 * (1 + math.cos(math.pi / 4)), 0.5]),
+    ],
+)
+def test_a_decay_ends_at_the_run_s_end(decay: str, shares: list[float]) -> None:
+    schedule = group(num_epochs=3, warmup_epochs=1.0, decay=decay)
+    found = [schedule.learning_rate_at(at) for at in (1.0, 1.5, 2.0)]
+    assert found == pytest.approx([0.5 * share for share in shares])
+    assert schedule.learning_rate_at(math.nextafter(3.0, 0)) == pytest.approx(0.5 if decay == "none" else 0.0, abs=1e-6)
+
+
+def test_a_decay_ends_at_the_freeze_when_that_comes_first() -> None:
+    schedule = group(num_epochs=3, thaw_point=1.0, freeze_point=2.0, decay="linear")
+    found = [schedule.learning_rate_at(at) for at in (1.0, 1.25, 1.75)]
+    assert found == pytest.approx([0.5, 0.375, 0.125])
+
+
+def test_a_warm_up_may_outlast_the_run() -> None:
+    schedule = group(num_epochs=1, warmup_epochs=4.0, decay="linear")
+    assert [schedule.learning_rate_at(at) for at in (0.0, 0.5)] == pytest.approx([0.0, 0.0625])
