@@ -233,3 +233,16 @@ def test_two_ranks_make_the_tables_of_one(one_rank: torch.device, two_ranks: Two
         start, *pairs = found["fingerprints"]
         assert pairs[0::2] == [start, *pairs[1::2]][:-1], "a frozen lookup changed a bit"
         assert len(set(found["fingerprints"])) == 4, "an adapting step left this rank's shards as they were"
+
+
+def test_a_learning_rate_is_what_the_coming_steps_use(tables: ShardedTables) -> None:
+    rows, sums = arrays(tables.rows()), arrays(tables.state())
+    for seed, rate in enumerate((LEARNING_RATE, 0.4, 0.0, 0.03)):
+        before = tables.fingerprint()
+        if seed:
+            tables.set_learning_rate(rate)
+        assert tables.fingerprint() == before, "setting a step size updates no row"
+        torch.autograd.backward(loss_of(tables.start(ids(seed), adapting=True).wait()))
+        adagrad_step(rows, sums, ids(seed), rate)
+        assert_equal(tables.rows(), rows, rtol=1e-5)
+        assert_equal(tables.state(), sums, rtol=1e-5)
