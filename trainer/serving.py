@@ -122,7 +122,7 @@ def _array(frame: pd.DataFrame, name: str, kind: pa.DataType) -> pa.Array:
         raise InputError(f"{_FRAME}: column '{name}' is missing; see the log contract in the README")
     values = frame[name].tolist() if pa.types.is_list(kind) else frame[name].to_numpy()
     try:
-        return pa.array(values, kind)
+        return pa.array(values, kind, from_pandas=name in MEDIA_COLUMNS)  # where NaN may stand for what is absent
     except (pa.ArrowException, OverflowError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"{_FRAME}: column '{name}' holds no {kind} ({reason}); cast it") from None

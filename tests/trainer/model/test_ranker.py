@@ -6,6 +6,7 @@ from torch import nn
 
 from tests.trainer import tiny
 from trainer.batches.batch import Batch
+from trainer.batches.columns import Columns
 from trainer.batches.reader import SlateReader
 from trainer.embeddings.lookup import CANDIDATE, HISTORY, USER, PlainTables, Rows, ids_of, num_rows_of
 from trainer.model.ranker import Ranker, Standardize
@@ -105,3 +106,58 @@ def test_two_tower_vectors_have_length_one_and_read_the_mean_history() -> None:
         mean_D = history_LD.mean(dim=0) if length else torch.zeros(4)
         raw_D = rows[USER][row] + mean_D + module.user(torch.cat([rows[USER][row], mean_D]))
         torch.testing.assert_close(user_BD[row], nn.functional.normalize(raw_D, dim=0), atol=1e-6, rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def looking() -> Ranker:
+    """A ranker that looks at images and titles, with a projection that is no longer zero."""
+    torch.manual_seed(0)
+    ranker = Ranker(tiny.recipe(tiny.BUILTIN_VLM)).eval()
+    assert ranker.vlm is not None
+    nn.init.normal_(ranker.vlm.project.weight)
+    return ranker
+
+
+def batches_with_media(batch_rows: int) -> list[Batch]:
+    columns = Columns.of_table(tiny.table_with_media(), tiny.recipe(tiny.BUILTIN_VLM))
+    return list(SlateReader(columns, batch_rows=batch_rows, seed=0).in_order())
+
+
+def test_a_row_with_media_scores_the_same_in_any_company(recipe: Recipe, looking: Ranker) -> None:
+    (whole,) = batches_with_media(10_000)
+    apart = batches_with_media(1)
+    with torch.no_grad():
+        for frozen in (False, True):
+            looking.freeze_vlm(frozen)
+            together = looking(whole, rows_of(whole, recipe)).logits_BH
+            each = torch.cat([looking(batch, rows_of(batch, recipe)).logits_BH for batch in apart])
+            torch.testing.assert_close(together, each, atol=1e-5, rtol=1e-5)
+    looking.freeze_vlm(False)
+
+
+def test_media_move_every_head_and_the_pin_vector(recipe: Recipe, looking: Ranker) -> None:
+    batch = batches_with_media(16)[0]
+    outputs = looking(batch, rows_of(batch, recipe))
+    assert looking.vlm is not None
+    words = dict(looking.vlm.named_parameters())["encoder.word.weight"]
+    for target in (*outputs.logits_BH.sum(dim=0), (outputs.user_BD * outputs.pin_BD).sum()):
+        (gradient,) = torch.autograd.grad(target, words, retain_graph=True)
+        assert gradient.any()
+
+
+def test_an_encoder_leaves_a_backbones_ranking_as_it_was(recipe: Recipe) -> None:
+    """At first the content vector is zero: user and pin vectors are those of a ranker without an encoder."""
+    torch.manual_seed(0)
+    looking, blind = Ranker(tiny.recipe(tiny.BUILTIN_VLM)), Ranker(recipe)
+    blind.two_tower.load_state_dict(looking.two_tower.state_dict())
+    batch = batches_with_media(16)[0]
+    rows = rows_of(batch, recipe)
+    found, wanted = looking(batch, rows), blind(replace(batch, media=None), rows)
+    assert torch.equal(found.user_BD, wanted.user_BD)
+    assert torch.equal(found.pin_BD, wanted.pin_BD)
+
+
+def test_without_an_encoder_there_is_nothing_to_freeze(ranker: Ranker) -> None:
+    assert ranker.vlm is None
+    ranker.freeze_vlm(True)
+    assert not [name for name in ranker.state_dict() if name.startswith("vlm.")]

@@ -81,7 +81,7 @@ def _fetched(uri: str) -> Path:
         raise _unreadable(uri, error) from None
     if not any(file.path == f"{root}/config.json" for file in files):
         raise InputError(f"{uri}: no encoder here (config.json is missing); set vlm.path to a Hugging Face folder")
-    target = _cache() / _identity(uri, files)
+    target = _cache() / _identity(files)
     if not target.is_dir():
         with folder_aside(target) as aside:
             _copy(uri, root, files, aside)
@@ -120,8 +120,8 @@ def _cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "thawline" / "encoders"
 
 
-def _identity(uri: str, files: Sequence[fs.FileInfo]) -> str:
-    facts = [uri, *(f"{file.path} {file.size} {file.mtime_ns}" for file in files)]
+def _identity(files: Sequence[fs.FileInfo]) -> str:
+    facts = [f"{file.path} {file.size} {file.mtime_ns}" for file in files]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
 
 

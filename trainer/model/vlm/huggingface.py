@@ -23,6 +23,7 @@ from trainer.errors import InputError
 from trainer.model.vlm.folder import require_safetensors
 
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+_VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt")
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 
 logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -80,6 +81,9 @@ class PretrainedTokenizer:
     """
 
     def __init__(self, folder: Path) -> None:
+        # Without these, transformers makes an empty vocabulary up, in which all words are alike.
+        if not any(file.name in _VOCABULARIES or file.suffix == ".model" for file in folder.iterdir()):
+            raise _refusal(folder, "tokenizer", FileNotFoundError(f"no {_VOCABULARIES[0]}"))
         try:
             self._tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
             config = AutoConfig.from_pretrained(folder, **_LOCAL)
