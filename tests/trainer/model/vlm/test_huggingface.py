@@ -102,6 +102,14 @@ def test_it_trains_and_freezes_as_the_built_in_one(folder: Path) -> None:
         torch.testing.assert_close(tower(whole.select(pins)), trained[pins], atol=1e-5, rtol=1e-5)
 
 
+def test_no_pins_have_a_gradient_too(folder: Path) -> None:
+    """Ranks average gradients, and one may have no slate in a step."""
+    encoder = HuggingFaceEncoder(folder, is_pretrained=True)
+    torch.autograd.backward(encoder(media(recipe_of(folder))[0].select([])).sum())
+    gradients = [parameter.grad for parameter in encoder.parameters() if parameter.requires_grad]
+    assert all(gradient is not None and not gradient.any() for gradient in gradients)
+
+
 def test_without_weights_it_is_built_to_be_loaded(folder: Path) -> None:
     trained = HuggingFaceEncoder(folder, is_pretrained=True)
     bare = HuggingFaceEncoder(folder, is_pretrained=False)
