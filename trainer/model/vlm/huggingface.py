@@ -61,7 +61,7 @@ class HuggingFaceEncoder(nn.Module):
         """Returns (M, E) float32."""
         if not len(media.images_MSSC):
             # A rank without a slate in a step still has a gradient, of zeros, to average.
-            return self(_probe().to(media.images_MSSC.device))[:0]
+            return self.forward(_probe().to(media.images_MSSC.device))[:0]
         images_MCSS = media.images_MSSC.permute(0, 3, 1, 2).float() / 255.0
         if images_MCSS.shape[-1] != self._pixels:
             images_MCSS = F.interpolate(images_MCSS, size=self._pixels, mode="bicubic", antialias=True).clamp(0.0, 1.0)
