@@ -5,10 +5,11 @@ from typing import Any
 
 from kfp import compiler
 
+from pipelines.compare import compare
 from pipelines.pretrain import pretrain
 from pipelines.retrain import retrain
 
-DAGS: dict[str, Any] = {"retrain": retrain, "pretrain": pretrain}
+DAGS: dict[str, Any] = {"retrain": retrain, "pretrain": pretrain, "compare": compare}
 
 
 def compile_all(out: Path) -> list[Path]:

@@ -15,6 +15,9 @@ from components.step import StepEvent
 PROGRESS_MARK = "rows/s"
 """A step's progress lines hold it: loss, rows/s and phase."""
 
+FANS = {"prepare_day": "days", "train_arm": "cases"}
+"""Steps that run many times side by side, and what each of their parts is."""
+
 _QUIET_BETWEEN_PROGRESS_S = 10.0
 
 
@@ -62,7 +65,7 @@ class Console(io.TextIOBase):
         if event is not None:
             self._show(event)
         elif PROGRESS_MARK in line:
-            self._progress(line.strip())
+            self._progress(f"{self._fan.text()}  {line.strip()}" if self._fan else line.strip(), is_news=True)
 
     def _show(self, event: StepEvent) -> None:
         self._log.flush()
@@ -70,7 +73,7 @@ class Console(io.TextIOBase):
             self.failed_step = f"{event.step} {event.part}".strip()
         if self._fan is not None and self._fan.step != event.step:
             self._end_fan()
-        if event.step == "prepare_day" and event.state != "failed":
+        if event.step in FANS and event.state != "failed":
             self._fan = self._fan or _Fan(event.step)
             self._fan.num_parts += event.state == "finished"
             self._progress(self._fan.text())
@@ -82,13 +85,13 @@ class Console(io.TextIOBase):
             self._say(self._fan.text())
             self._fan = None
 
-    def _progress(self, text: str) -> None:
+    def _progress(self, text: str, *, is_news: bool = False) -> None:
         now_s = time.monotonic()
         if self._is_live:
             self._terminal.write(f"\r\x1b[K{text}")
             self._terminal.flush()
             self._shows_progress = True
-        elif self._fan is None and now_s - self._last_progress_s > _QUIET_BETWEEN_PROGRESS_S:
+        elif is_news and now_s - self._last_progress_s > _QUIET_BETWEEN_PROGRESS_S:
             self._last_progress_s = now_s
             self._say(text)
 
@@ -99,7 +102,7 @@ class Console(io.TextIOBase):
 
 
 class _Fan:
-    """Counts the parts of a step that runs once a day of the window."""
+    """Counts the parts of a step that runs many times."""
 
     def __init__(self, step: str) -> None:
         self.step = step
@@ -107,7 +110,8 @@ class _Fan:
         self._started_s = time.monotonic()
 
     def text(self) -> str:
-        return _step_line(f"{self.step} ({self.num_parts} days)", time.monotonic() - self._started_s, "finished")
+        name = f"{self.step} ({self.num_parts} {FANS[self.step]})"
+        return _step_line(name, time.monotonic() - self._started_s, "finished")
 
 
 def _step_line(name: str, duration_s: float, state: str) -> str:

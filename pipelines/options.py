@@ -2,6 +2,8 @@
 
 import argparse
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TypeAlias
 
 from pipelines.recipes import RECIPES, find_recipe
@@ -26,6 +28,30 @@ def add_recipe_options(parser: argparse.ArgumentParser) -> None:
 def add_set_option(parser: argparse.ArgumentParser, help_text: str) -> None:
     """Adds ``--set``."""
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help=help_text)
+
+
+def add_date_option(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--date``."""
+    parser.add_argument(
+        "--date",
+        default=datetime.now(UTC).date().isoformat(),
+        metavar="YYYY-MM-DD",
+        help="UTC day of the retrain; the day before it is held out (default: today)",
+    )
+
+
+def add_store_options(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--runner``, ``--store`` and ``--tracking-uri``."""
+    parser.add_argument("--runner", choices=["local"], default="local", help="where it runs (default: %(default)s)")
+    parser.add_argument("--store", default=".thawline", metavar="DIR", help="what we keep (default: %(default)s)")
+    parser.add_argument(
+        "--tracking-uri", metavar="URI", help="MLflow's runs and models (default: a database in the store)"
+    )
+
+
+def tracking_uri_of(arguments: argparse.Namespace) -> str:
+    """Where MLflow is: what ``--tracking-uri`` says, or a database in the store."""
+    return arguments.tracking_uri or f"sqlite:///{Path(arguments.store).resolve()}/mlflow.db"
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""The table that a retrain ends with."""
+"""The tables that a retrain and a comparison end with."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,6 +23,35 @@ def summary_table(summary: Mapping[str, Any]) -> str:
         lines += ["", "  lift against the champion"]
         lines += [f"    {name:<20} {_lift(interval)}" for name, interval in lift.items()]
     lines += ["", *(f"  because   {reason}" for reason in summary["reasons"])]
+    return "\n".join(lines)
+
+
+def comparison_table(comparison: Mapping[str, Any]) -> str:
+    """A comparison's lifts for people, one line an arm and window length.
+
+    Args:
+        comparison: What ``comparison.json`` holds.
+    """
+    heldout, hit = comparison["heldout"], f"save_hit{comparison['hit_k']}"
+    width = max(len("arm"), *(len(entry["arm"]) for entry in comparison["arms"]))
+    head = f"  {'arm':<{width}}  {'days':>4}  {'save_auc':>8}  {'lift of save_auc':<26}  {'lift of ' + hit:<26}"
+    lines = [
+        f"{comparison['recipe']}: arms against {comparison['baseline']}, {len(comparison['seeds'])} seed(s)",
+        f"  held out  {heldout['day']}, {heldout['rows']:,} rows, {heldout['users']:,} users; "
+        f"{comparison['confidence']:.0%} intervals over its users",
+        "",
+        f"{head.rstrip()}",
+    ]
+    for entry in comparison["arms"]:
+        auc = _number(entry["metrics"]["save_auc"]["point"])
+        lifts = [_lift(entry["lift"][name]) if entry["lift"] else "baseline" for name in ("save_auc", hit)]
+        line = f"  {entry['arm']:<{width}}  {entry['window_days']:>4}  {auc:>8}  {lifts[0]:<26}  {lifts[1]:<26}"
+        lines.append(line.rstrip())
+    lines += [
+        f"  guard     {entry['arm']}, {entry['window_days']} days, seed {seed}: refrozen after epoch {epoch}"
+        for entry in comparison["arms"]
+        for seed, epoch in entry["refrozen_at"].items()
+    ]
     return "\n".join(lines)
 
 

@@ -2,11 +2,18 @@
 
 import argparse
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 
 from components.run import Run, parse_date
-from pipelines.options import Verbs, add_json_option, add_recipe_options, chosen_recipe
+from pipelines.options import (
+    Verbs,
+    add_date_option,
+    add_json_option,
+    add_recipe_options,
+    add_store_options,
+    chosen_recipe,
+    tracking_uri_of,
+)
 from pipelines.recipes import show_recipe
 from pipelines.report import summary_table
 
@@ -27,18 +34,9 @@ def add_to(verbs: Verbs) -> None:
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
     add_recipe_options(parser)
-    parser.add_argument(
-        "--date",
-        default=datetime.now(UTC).date().isoformat(),
-        metavar="YYYY-MM-DD",
-        help="UTC day of the retrain; the day before it is held out (default: today)",
-    )
+    add_date_option(parser)
     parser.add_argument("--window-days", metavar="N", help="training days, short for --set window.num_days=N")
-    parser.add_argument("--runner", choices=["local"], default="local", help="where it runs (default: %(default)s)")
-    parser.add_argument("--store", default=".thawline", metavar="DIR", help="what we keep (default: %(default)s)")
-    parser.add_argument(
-        "--tracking-uri", metavar="URI", help="MLflow's runs and models (default: a database in the store)"
-    )
+    add_store_options(parser)
     parser.add_argument("--show-recipe", action="store_true", help="print the recipe as it would run, and stop")
     add_json_option(parser)
 
@@ -85,5 +83,4 @@ def _run_dag(name: str, run: Run, arguments: argparse.Namespace) -> None:
     from pipelines.catalog import DAGS
     from pipelines.runner import run_locally
 
-    tracking_uri = arguments.tracking_uri or f"sqlite:///{Path(run.store).resolve()}/mlflow.db"
-    run_locally(DAGS[name], run, tracking_uri)
+    run_locally(DAGS[name], run, tracking_uri_of(arguments), folder=run.folder)

@@ -17,27 +17,35 @@ from pipelines.errors import RunFailedError
 from trainer.errors import InputError
 
 
-def run_locally(dag: Callable[..., Any], run: Run, tracking_uri: str) -> None:
+def run_locally(dag: Callable[..., Any], run: Run, tracking_uri: str, *, folder: Path, **parameters: Any) -> None:
     """Runs a DAG in subprocesses, a step each, and returns when it is done.
 
     Args:
         dag: A compiled-in pipeline of ``pipelines.catalog``.
         run: Recipe, date and store.
         tracking_uri: Where MLflow keeps runs and models.
+        folder: Where the log, kfp's files and the results of an earlier attempt lie.
+        **parameters: The DAG's own parameters.
 
     Raises:
         InputError: A step met a user's mistake.
         RunFailedError: A step failed otherwise.
     """
-    log_path, termination_path, root = (run.folder / name for name in ("run.log", "termination.log", "kfp"))
-    _start_afresh(run.folder)
+    log_path, termination_path, root = (folder / name for name in ("run.log", "termination.log", "kfp"))
+    _start_afresh(folder)
     os.environ[TERMINATION_LOG_VARIABLE] = str(termination_path.resolve())
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(root), raise_on_error=True)
     with log_path.open("w") as log:
         console, print_ = Console(log), builtins.print
         try:
             with redirect_stdout(console), redirect_stderr(console):
-                dag(recipe=run.recipe.to_json(), date=run.date.isoformat(), store=run.store, tracking_uri=tracking_uri)
+                dag(
+                    recipe=run.recipe.to_json(),
+                    date=run.date.isoformat(),
+                    store=run.store,
+                    tracking_uri=tracking_uri,
+                    **parameters,
+                )
         except RuntimeError:
             mistake = termination_path.read_text().strip()
             if mistake:
@@ -53,7 +61,7 @@ def _start_afresh(folder: Path) -> None:
     """Drops what an earlier attempt at this run left; the prepared days lie elsewhere and stay."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name in ("kfp", "steps"):
+        for name in ("kfp", "steps", "report"):
             shutil.rmtree(folder / name, ignore_errors=True)
         for name in ("summary.json", "backbone.json", "termination.log"):
             (folder / name).unlink(missing_ok=True)

@@ -1,19 +1,15 @@
 """Comparing candidate and champion on the held-out day."""
 
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from components.heldout import read_rows
 from components.run import Run
 from trainer.errors import InputError
 from trainer.evaluation.report import evaluate
 from trainer.registry.models import fetch_champion
 from trainer.serving import Scorer
-from trainer.windows.manifest import Partition, load_window
+from trainer.windows.manifest import load_window
 
 
 def compare(run: Run, window: str, training_dir: str, tracking_uri: str, out: str) -> None:
@@ -37,18 +33,8 @@ def compare(run: Run, window: str, training_dir: str, tracking_uri: str, out: st
         found = fetch_champion(run.recipe, tracking_uri, scratch)
         champion = Scorer.load(found[1]) if found else None
         columns = {*candidate.columns, *(champion.columns if champion else ())}
-        frame = _read_rows(heldout, ["request_id", *sorted(columns), *run.recipe.logs.labels])
+        frame = read_rows(heldout, ["request_id", *sorted(columns), *run.recipe.logs.labels])
         scores = candidate.predict(frame)
         champion_scores = champion.predict(frame) if champion else None
     result = evaluate(run.recipe.evaluation, run.recipe.logs.labels, frame, scores, champion_scores)
     Path(out).write_text(result.to_json())
-
-
-def _read_rows(partition: Partition, columns: Sequence[str]) -> pd.DataFrame:
-    """The day's impressions; images and titles are read for a model that looks at them only."""
-    files = sorted(Path(partition.path).glob("*.parquet"))
-    tables = []
-    for path in files:
-        there = pq.read_schema(path).names
-        tables.append(pq.read_table(path, columns=[name for name in columns if name in there]))
-    return pa.concat_tables(tables).to_pandas()

@@ -5,14 +5,17 @@ Bootstrap", 1993; percentile intervals). Candidate and baseline are resampled wi
 both cancels in their ratio.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from scipy.special import stdtrit
 
 from trainer.evaluation.metrics import Floats, Ints, Statistic
 from trainer.recipe import EvaluationConfig
+
+Key = TypeVar("Key", bound=Hashable)
 
 _BLOCK_VALUES = 2_000_000  # counts of a block of resamples, by users or by rows: a few 16 MB arrays at a time
 
@@ -33,8 +36,8 @@ class Interval:
 
 
 def bootstrap(
-    statistics: Mapping[str, Statistic], config: EvaluationConfig, *, num_users: int, num_rows: int
-) -> dict[str, Floats]:
+    statistics: Mapping[Key, Statistic], config: EvaluationConfig, *, num_users: int, num_rows: int
+) -> dict[Key, Floats]:
     """Every statistic on the rows as they are and on resamples of the users, the same resamples for all.
 
     Args:
@@ -47,7 +50,7 @@ def bootstrap(
         For each key float64 [1 + num_bootstrap]: the point, then the resamples.
     """
     block_size = max(1, _BLOCK_VALUES // max(num_users, num_rows))
-    parts: dict[str, list[Floats]] = {key: [] for key in statistics}
+    parts: dict[Key, list[Floats]] = {key: [] for key in statistics}
     for counts_BU in _counts(num_users, config, block_size):
         for key, statistic in statistics.items():
             parts[key].append(statistic.resample(counts_BU))

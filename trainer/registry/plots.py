@@ -16,13 +16,15 @@ _PHASE_COLORS = {"frozen": "tab:blue", "adapting": "tab:orange", "mixed": "tab:p
 
 
 def plot_learning_curves(history: Mapping[str, Any], path: Path) -> None:
-    """Draws loss by epoch, coloured by the tables' phase, beside the held-out AUC after each epoch; marks the thaw.
+    """Draws loss by epoch, coloured by the tables' phase, beside the held-out AUC after each epoch.
+
+    Thaw and refreeze are marked.
 
     Args:
         history: What training wrote to ``history.json``.
         path: PNG to write.
     """
-    figure = _figure(width=10.0, height=4.0)
+    figure = new_figure(width=10.0, height=4.0)
     loss_axes, auc_axes = figure.subplots(1, 2)
     _draw_loss(loss_axes, history["curve"])
     epochs = [(epoch["epoch"], epoch["heldout"]) for epoch in history["epochs"] if epoch.get("heldout")]
@@ -33,6 +35,8 @@ def plot_learning_curves(history: Mapping[str, Any], path: Path) -> None:
     for axes in (loss_axes, auc_axes):
         if history["thaw_epoch"] is not None:
             axes.axvline(history["thaw_epoch"], color="black", linestyle="--", label="thaw")
+        if history["refrozen_at"] is not None:
+            axes.axvline(history["refrozen_at"], color="black", linestyle=":", label="refrozen by the guard")
         axes.set_xlabel("epoch")
         if axes.get_legend_handles_labels()[0]:
             axes.legend()
@@ -48,7 +52,7 @@ def plot_lift(lift: Mapping[str, Interval], confidence: float, path: Path) -> No
         confidence: Coverage of the intervals, 0 to 1.
         path: PNG to write.
     """
-    figure = _figure(width=7.0, height=1.4 + 0.5 * len(lift))
+    figure = new_figure(width=7.0, height=1.4 + 0.5 * len(lift))
     axes = figure.subplots()
     points, lows, highs = 100 * np.array([(i.point, i.low, i.high) for i in lift.values()]).T
     places = np.arange(len(lift))
@@ -61,7 +65,8 @@ def plot_lift(lift: Mapping[str, Interval], confidence: float, path: Path) -> No
     figure.savefig(path)
 
 
-def _figure(*, width: float, height: float) -> Figure:
+def new_figure(*, width: float, height: float) -> Figure:
+    """A figure of that many inches that needs no display."""
     figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     return figure

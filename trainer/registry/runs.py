@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,8 +26,6 @@ def log_numbers(
 ) -> None:
     """Logs the recipe's fields as parameters, and training and evaluation as metrics.
 
-    Metrics after an epoch have the epoch as their step, ``curve/loss`` has the training step.
-
     Args:
         client: Connection.
         run_id: The run.
@@ -35,14 +33,29 @@ def log_numbers(
         history: What training wrote to ``history.json``.
         evaluation: The candidate's evaluation.
     """
+    log_parameters(client, run_id, recipe)
+    log_metrics(client, run_id, [*training_numbers(history), *_evaluation_numbers(evaluation)])
+
+
+def log_parameters(client: MlflowClient, run_id: str, recipe: Recipe) -> None:
+    """Logs the recipe's fields as parameters, by their dotted names."""
     fields = [Param(key, _as_text(value)) for key, value in _flatten(json.loads(recipe.to_json()))]
     for start in range(0, len(fields), _MAX_PARAMS_A_BATCH):
         client.log_batch(run_id, params=fields[start : start + _MAX_PARAMS_A_BATCH])
+
+
+def log_metrics(client: MlflowClient, run_id: str, numbers: Iterable[tuple[str, float, int]]) -> None:
+    """Logs numbers, given by name, value and step; undefined ones are left out."""
     now_ms = int(time.time() * 1000)
-    numbers = [*_epoch_numbers(history), *_curve_numbers(history), *_evaluation_numbers(evaluation)]
     metrics = [Metric(key, value, now_ms, step) for key, value, step in numbers if _is_number(value)]
     for start in range(0, len(metrics), _MAX_METRICS_A_BATCH):
         client.log_batch(run_id, metrics=metrics[start : start + _MAX_METRICS_A_BATCH])
+
+
+def training_numbers(history: Mapping[str, Any]) -> Iterator[tuple[str, float, int]]:
+    """The metrics of a training: after an epoch with the epoch as step, ``curve/loss`` with the training step."""
+    yield from _epoch_numbers(history)
+    yield from _curve_numbers(history)
 
 
 def log_files(
@@ -98,11 +111,14 @@ def _epoch_numbers(history: Mapping[str, Any]) -> Iterator[tuple[str, float, int
     for epoch in history["epochs"]:
         step = epoch["epoch"]
         yield "train/loss", epoch["loss"], step
-        yield "train/rows_per_s", epoch["rows_per_s"], step
+        for name in ("rows_per_s", "duration_s", "num_row_gradients"):
+            yield f"train/{name}", epoch[name], step
         for name, value in epoch.get("losses", {}).items():
             yield f"train/{name}_loss", value, step
         for name, value in (epoch.get("heldout") or {}).items():
             yield f"heldout/{name}", value, step
+        for name, value in epoch["canary"].items():
+            yield f"canary/{name}", value, step
 
 
 def _curve_numbers(history: Mapping[str, Any]) -> Iterator[tuple[str, float, int]]:

@@ -63,12 +63,22 @@ def training_dir(tmp_path: Path) -> Path:
             "phase": phase,
             "loss": 0.6 - number / 100,
             "losses": {"save": 0.5, "contrastive": 0.1},
+            "duration_s": 12.5,
             "rows_per_s": 1000.0,
+            "num_row_gradients": 4000 if phase == "adapting" else 0,
             "heldout": {"save_auc": 0.6 + number / 100, "save_hit3": 0.3, "save_log_loss": None},
+            "canary": {"self_influence": 0.01, "loss_jump": 0.0},
         }
         for number, phase in ((1, "frozen"), (2, "adapting"))
     ]
-    history = {"arm": "delayed", "num_steps": 40, "thaw_epoch": 1.0, "epochs": epochs, "curve": curve}
+    history = {
+        "arm": "delayed",
+        "num_steps": 40,
+        "thaw_epoch": 1.0,
+        "epochs": epochs,
+        "curve": curve,
+        "refrozen_at": None,
+    }
     (folder / "history.json").write_text(json.dumps(history))
     return folder
 
