@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import Tensor
 from torch._C._distributed_c10d import HashStore
 from torch.nn.parallel import DistributedDataParallel
@@ -132,13 +133,14 @@ def train(
             are not made again, and those made are added.
     """
     training = _Training(recipe, columns, backbone, device)
+    is_new = ~np.isin(heldout.pin_id, columns.pin_id)
     for epoch in range(training.plan.schedule.num_epochs):
         key = training.shaped_by(epoch + 1)
         if passes is not None and key in passes:
             training.restore(passes[key])
         else:
             training.make_pass(
-                epoch, lambda: evaluate(recipe, training.ranker, training.tables, heldout, device=device)
+                epoch, lambda: evaluate(recipe, training.ranker, training.tables, heldout, is_new, device=device)
             )
             if passes is not None:
                 passes[key] = training.state()
@@ -233,9 +235,24 @@ class _Training:
 
 
 def evaluate(
-    recipe: Recipe, ranker: Ranker, tables: ShardedTables, heldout: Columns, *, device: torch.device
+    recipe: Recipe,
+    ranker: Ranker,
+    tables: ShardedTables,
+    heldout: Columns,
+    is_new: NDArray[np.bool_],
+    *,
+    device: torch.device,
 ) -> Mapping[str, float]:
-    """Metrics of the save head on held-out rows, on rank 0; collective, empty on other ranks."""
+    """Metrics of the save head on held-out rows, on rank 0; collective, empty on other ranks.
+
+    Args:
+        recipe: Of the run.
+        ranker: The network.
+        tables: The tables.
+        heldout: The rows.
+        is_new: Which of them show a pin that the window never showed; their AUC is told too, where there is one.
+        device: Of this rank.
+    """
     reader = SlateReader(
         heldout,
         batch_rows=_SCORING_BATCH_ROWS,
@@ -253,11 +270,13 @@ def evaluate(
         save[rows] = part
     labels = heldout.labels[:, 0]
     hits = hit_at_k(save, labels, heldout.request_id, recipe.evaluation.hit_k)
-    return {
+    metrics = {
         "save_auc": auc(save, labels),
         f"save_hit{recipe.evaluation.hit_k}": hits,
         "save_log_loss": log_loss(save, labels),
+        "save_auc_new_pins": auc(save[is_new], labels[is_new]),
     }
+    return {name: value for name, value in metrics.items() if np.isfinite(value)}
 
 
 def _ranker(recipe: Recipe, device: torch.device) -> Ranker:
