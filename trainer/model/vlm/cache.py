@@ -46,7 +46,7 @@ class EmbeddingCache:
             (M, E) float32, of no gradient.
         """
         missing = [place for place, key in enumerate(keys) if key not in self._slot_of_key]
-        if not missing:
+        if keys and not missing:
             return self._rows[self._touch(keys)]
         fresh = compute(missing)
         known = sorted(set(range(len(keys))) - set(missing))
