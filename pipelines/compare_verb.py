@@ -72,7 +72,12 @@ def _compare(arguments: argparse.Namespace) -> None:
     comparison = plan(arguments)
     print(_announcement(comparison), file=sys.stderr, flush=True)
     run_locally(
-        compare, comparison.run, tracking_uri_of(arguments), folder=comparison.folder, cases=comparison.to_json()
+        compare,
+        comparison.run,
+        tracking_uri_of(arguments),
+        folder=comparison.folder,
+        totals={"train_arm": len(comparison.cases)},
+        cases=comparison.to_json(),
     )
     content = json.loads((comparison.report_folder / "comparison.json").read_text())
     if arguments.json:

@@ -8,6 +8,7 @@ import io
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from typing import TextIO
 
 from components.step import StepEvent
@@ -27,12 +28,14 @@ class Console(io.TextIOBase):
     Args:
         log: Takes every line.
         terminal: Takes the lines for people; the process' stderr when None.
+        totals: How many parts a step will have, where that is known.
     """
 
-    def __init__(self, log: TextIO, terminal: TextIO | None = None) -> None:
+    def __init__(self, log: TextIO, terminal: TextIO | None = None, *, totals: Mapping[str, int] | None = None) -> None:
         self.failed_step: str | None = None
         self._log = log
         self._terminal = terminal or sys.stderr
+        self._totals = totals or {}
         self._is_live = self._terminal.isatty()
         self._lock = threading.Lock()
         self._pending = ""
@@ -74,9 +77,9 @@ class Console(io.TextIOBase):
         if self._fan is not None and self._fan.step != event.step:
             self._end_fan()
         if event.step in FANS and event.state != "failed":
-            self._fan = self._fan or _Fan(event.step)
+            self._fan = self._fan or _Fan(event.step, self._totals.get(event.step))
             self._fan.num_parts += event.state == "finished"
-            self._progress(self._fan.text())
+            self._progress(self._fan.text(), is_news=event.step in self._totals)
         elif event.state != "started":
             self._say(_step_line(f"{event.step} {event.part}", event.duration_s, event.state))
 
@@ -104,14 +107,14 @@ class Console(io.TextIOBase):
 class _Fan:
     """Counts the parts of a step that runs many times."""
 
-    def __init__(self, step: str) -> None:
-        self.step = step
+    def __init__(self, step: str, total: int | None) -> None:
+        self.step, self._total = step, total
         self.num_parts = 0
         self._started_s = time.monotonic()
 
     def text(self) -> str:
-        name = f"{self.step} ({self.num_parts} {FANS[self.step]})"
-        return _step_line(name, time.monotonic() - self._started_s, "finished")
+        counted = f"{self.num_parts}" if self._total is None else f"{self.num_parts} of {self._total}"
+        return _step_line(f"{self.step} ({counted} {FANS[self.step]})", time.monotonic() - self._started_s, "finished")
 
 
 def _step_line(name: str, duration_s: float, state: str) -> str:

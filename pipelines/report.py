@@ -33,11 +33,11 @@ def comparison_table(comparison: Mapping[str, Any]) -> str:
         comparison: What ``comparison.json`` holds.
     """
     heldout, hit = comparison["heldout"], f"save_hit{comparison['hit_k']}"
-    num_seeds = len(comparison["seeds"])
+    seeds = f"{len(comparison['seeds'])} seed{'' if len(comparison['seeds']) == 1 else 's'}"
     width = max(len("arm"), *(len(entry["arm"]) for entry in comparison["arms"]))
     head = f"  {'arm':<{width}}  {'days':>4}  {'save_auc':>8}  {'lift of save_auc':<26}  {'lift of ' + hit:<26}"
     lines = [
-        f"{comparison['recipe']}: arms against {comparison['baseline']}, {num_seeds} seed{'' if num_seeds == 1 else 's'}",
+        f"{comparison['recipe']}: arms against {comparison['baseline']}, {seeds}",
         f"  held out  {heldout['day']}, {heldout['rows']:,} rows, {heldout['users']:,} users; "
         f"{comparison['confidence']:.0%} intervals over its users",
         "",

@@ -3,7 +3,7 @@
 import builtins
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,15 @@ from pipelines.errors import RunFailedError
 from trainer.errors import InputError
 
 
-def run_locally(dag: Callable[..., Any], run: Run, tracking_uri: str, *, folder: Path, **parameters: Any) -> None:
+def run_locally(
+    dag: Callable[..., Any],
+    run: Run,
+    tracking_uri: str,
+    *,
+    folder: Path,
+    totals: Mapping[str, int] | None = None,
+    **parameters: Any,
+) -> None:
     """Runs a DAG in subprocesses, a step each, and returns when it is done.
 
     Args:
@@ -25,6 +33,7 @@ def run_locally(dag: Callable[..., Any], run: Run, tracking_uri: str, *, folder:
         run: Recipe, date and store.
         tracking_uri: Where MLflow keeps runs and models.
         folder: Where the log, kfp's files and the results of an earlier attempt lie.
+        totals: How many parts a step will have, where that is known.
         **parameters: The DAG's own parameters.
 
     Raises:
@@ -36,7 +45,7 @@ def run_locally(dag: Callable[..., Any], run: Run, tracking_uri: str, *, folder:
     os.environ[TERMINATION_LOG_VARIABLE] = str(termination_path.resolve())
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(root), raise_on_error=True)
     with log_path.open("w") as log:
-        console, print_ = Console(log), builtins.print
+        console, print_ = Console(log, totals=totals), builtins.print
         try:
             with redirect_stdout(console), redirect_stderr(console):
                 dag(

@@ -93,7 +93,7 @@ def test_the_page_needs_nothing_else(story: Story) -> None:
 def test_a_person_sees_a_table_and_the_cases_as_they_end(story: Story) -> None:
     assert re.search(r"cotrain\+guard +3 +0\.\d{4} +[+-]\d\.\d\d% \[", story.stdout)
     assert "4 cases: 2 arms, 1 seed, 2 window lengths" in story.told
-    assert any(line.strip().startswith("train_arm (4 cases)") for line in story.told.splitlines())
+    assert any(line.strip().startswith("train_arm (4 of 4 cases)") for line in story.told.splitlines())
     assert not [line for line in story.told.splitlines() if "INFO" in line or "Warning" in line]
 
 

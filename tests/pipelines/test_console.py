@@ -51,13 +51,14 @@ def test_days_are_counted_on_one_line() -> None:
 
 
 def test_cases_are_counted_beside_the_progress_of_one() -> None:
-    stream, _, terminal = console(is_live=True)
+    terminal = Terminal(is_live=True)
+    stream = Console(io.StringIO(), terminal, totals={"train_arm": 12})
     stream.write(event("train_arm", "started", "delayed-10d-seed0"))
     stream.write(event("train_arm", "started", "delayed-10d-seed1"))
     stream.write(event("train_arm", "finished", "delayed-10d-seed0"))
     print("train (delayed)  50% loss 0.4 1,000 rows/s frozen", file=stream)
     last = terminal.getvalue().split("\r")[-1]
-    assert "train_arm (1 cases)" in last and last.endswith("1,000 rows/s frozen")
+    assert "train_arm (1 of 12 cases)" in last and last.endswith("1,000 rows/s frozen")
 
 
 def test_a_failed_step_is_named() -> None:

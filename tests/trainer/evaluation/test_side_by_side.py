@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from trainer.errors import InputError
-from trainer.evaluation.metrics import auc, hit_at_k
+from trainer.evaluation.metrics import Floats, auc, hit_at_k
 from trainer.evaluation.report import evaluate
 from trainer.evaluation.side_by_side import judge_arms
 from trainer.evaluation.slices import Slice
@@ -21,9 +21,10 @@ def heldout() -> pd.DataFrame:
     return pd.DataFrame({"request_id": slates, "user_id": slates // 2, "pin_id": np.arange(NUM_ROWS), "save": save})
 
 
-def scores_of(heldout: pd.DataFrame, seed: int, skill: float) -> np.ndarray:  # type: ignore[type-arg]
+def scores_of(heldout: pd.DataFrame, seed: int, skill: float) -> Floats:
     noise = np.random.default_rng(seed).random(NUM_ROWS)
-    return (1 - skill) * noise + skill * heldout["save"].to_numpy()
+    scores: Floats = (1 - skill) * noise + skill * heldout["save"].to_numpy()
+    return scores
 
 
 def test_one_seed_is_judged_as_a_candidate_against_a_champion(heldout: pd.DataFrame) -> None:
