@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from shutil import get_terminal_size
 from typing import TextIO
 
 from components.step import StepEvent
@@ -91,7 +92,8 @@ class Console(io.TextIOBase):
     def _progress(self, text: str, *, is_news: bool = False) -> None:
         now_s = time.monotonic()
         if self._is_live:
-            self._terminal.write(f"\r\x1b[K{text}")
+            # A line that wraps cannot be redrawn.
+            self._terminal.write(f"\r\x1b[K{text[: get_terminal_size().columns - 1]}")
             self._terminal.flush()
             self._shows_progress = True
         elif is_news and now_s - self._last_progress_s > _QUIET_BETWEEN_PROGRESS_S:

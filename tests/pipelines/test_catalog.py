@@ -37,11 +37,18 @@ def test_steps_install_nothing_when_they_run(compiled: Path) -> None:
         assert "pip install" not in path.read_text()
 
 
-def test_what_is_looked_up_is_never_cached(compiled: Path) -> None:
-    spec = next(yaml.safe_load_all((compiled / "retrain.yaml").read_text()))
+@pytest.mark.parametrize(
+    ("name", "never_cached"),
+    [
+        ("retrain", ("find-backbone", "find-finished", "evaluate", "register")),
+        ("compare", ("find-backbone", "open-comparison", "train-arm", "report-comparison")),
+    ],
+)
+def test_what_is_looked_up_is_never_cached(compiled: Path, name: str, never_cached: tuple[str, ...]) -> None:
+    spec = next(yaml.safe_load_all((compiled / f"{name}.yaml").read_text()))
     tasks = dict(spec["root"]["dag"]["tasks"])
     for component in spec["components"].values():
         tasks |= component.get("dag", {}).get("tasks", {})
-    for name in ("find-backbone", "find-finished", "evaluate", "register"):
-        assert not tasks[name]["cachingOptions"].get("enableCache"), name
+    for task in never_cached:
+        assert not tasks[task]["cachingOptions"].get("enableCache"), task
     assert tasks["prepare-day"]["cachingOptions"]["enableCache"]
