@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-_FOLDER = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parent / "results"
 _PACKAGES = ("torch", "torchrec", "fbgemm-gpu-cpu", "pyarrow", "numpy")
 
 
@@ -17,8 +17,8 @@ def publish(name: str, figures: Mapping[str, Any]) -> None:
     """Writes and prints figures, with the machine, the versions and the commit that they come from."""
     result = {"benchmark": name, **figures, "machine": _machine(), "versions": _versions(), "commit": _commit()}
     text = json.dumps(result)
-    _FOLDER.mkdir(exist_ok=True)
-    (_FOLDER / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
     print(text, flush=True)
 
 

@@ -13,8 +13,11 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from datetime import date, timedelta
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from benchmarks.report import publish
@@ -25,9 +28,9 @@ from trainer.model.backbone import Backbone, pretrained_part
 from trainer.recipe import Recipe
 from trainer.runs import Passes, Run, pretrain, process_group, train
 from trainer.thaw.variants import recipe_of
-from trainer.windows.manifest import load_partition
+from trainer.windows.manifest import Partition, load_partition
 from trainer.windows.preparation import prepare_day
-from trainer.windows.sources.synthetic import SyntheticConfig, synthesize
+from trainer.windows.sources.synthetic import SyntheticConfig, synthesize, true_save_probability
 
 STORE = ".thawline"
 
@@ -100,7 +103,7 @@ def run_case(case: Case) -> list[Outcome]:
     with process_group(alone=True) as device:
         backbone = _backbone(pretrain(recipe, _columns(recipe, before, recipe.backbone.num_days), device=device))
         window = _columns(recipe, case.first_day, case.window_days)
-        heldout = _columns(recipe, after, NUM_HELDOUT_DAYS)
+        heldout = _heldout(case, recipe, after)
         passes: Passes = {}
         return [
             _outcome(
@@ -116,16 +119,40 @@ def _recipe(case: Case) -> Recipe:
         return find_recipe("complete_journey").override(seed)
     recipe = find_recipe("synthetic").override(seed)
     # Worlds differ by seed; both window lengths, with and without media, read the same one.
-    uri = f"{STORE}/logs/synthetic-{case.seed}-{case.window_days}"
-    num_days = recipe.backbone.num_days + case.window_days + NUM_HELDOUT_DAYS
-    synthesize(replace(FEED, num_days=num_days, seed=case.seed), uri)
+    uri = f"{STORE}/logs/bench-synthetic-{case.seed}-{case.window_days}"
+    synthesize(_feed_of(case, recipe), uri)
     settings = {"logs.uri": uri} | ({"vlm.encoder": "builtin"} if case.dataset == "synthetic_vlm" else {})
     return recipe.override(settings)
 
 
+def _feed_of(case: Case, recipe: Recipe) -> SyntheticConfig:
+    num_days = recipe.backbone.num_days + case.window_days + NUM_HELDOUT_DAYS
+    return replace(FEED, num_days=num_days, seed=case.seed)
+
+
 def _columns(recipe: Recipe, first: date, num_days: int) -> Columns:
+    return Columns.read(_partitions(recipe, first, num_days), recipe)
+
+
+def _partitions(recipe: Recipe, first: date, num_days: int) -> list[Partition]:
     days = [first + timedelta(days=index) for index in range(num_days)]
-    return Columns.read([load_partition(prepare_day(recipe, day, STORE)) for day in days], recipe)
+    return [load_partition(prepare_day(recipe, day, STORE)) for day in days]
+
+
+def _heldout(case: Case, recipe: Recipe, first: date) -> Columns:
+    """The held-out rows; those of a synthetic feed are labelled with the known probability of a save.
+
+    Metrics are then expected over all draws of the labels. What one draw of some thousand slates adds is noise many
+    times the size of the differences between variants.
+    """
+    columns = _columns(recipe, first, NUM_HELDOUT_DAYS)
+    if case.dataset == "complete_journey":
+        return columns
+    paths = [Path(partition.path) / "part-00000.parquet" for partition in _partitions(recipe, first, NUM_HELDOUT_DAYS)]
+    rows = pa.concat_tables(pq.read_table(path, columns=["user_id", "pin_id", "ts", "position"]) for path in paths)
+    labels = columns.labels.copy()
+    labels[:, 0] = true_save_probability(_feed_of(case, recipe), rows)
+    return replace(columns, labels=labels)
 
 
 def _backbone(run: Run) -> Backbone:

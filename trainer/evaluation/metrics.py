@@ -3,6 +3,9 @@
 Each metric exists as a *statistic*: an object that was prepared once (sorted, or summed by user) and that returns the
 metric for any number of times that each user is counted. The plain functions count every user once.
 
+A label is whether a row is positive or, where a log's truth is known, the probability that it is: then each metric is
+the one that is expected over all draws of the labels (the AUC a ratio of two such expectations).
+
 Shape legend: R rows (impressions), S slates, U users, B resamples.
 """
 
@@ -54,19 +57,19 @@ class PairOrder:
 
     Attributes:
         user_R: User index of each row, rows sorted by score, int64 [R].
-        positive_R: Whether the row is positive, in the same order, bool [R].
+        positive_R: Label of each row, in the same order, float64 [R].
         tie_starts: Where each run of equal scores begins, int64.
     """
 
     user_R: Ints
-    positive_R: NDArray[np.bool_]
+    positive_R: Floats
     tie_starts: Ints
 
     def resample(self, counts_BU: Ints) -> Floats:
         """The AUC of each resample, float64 [B]; NaN where a resample lacks positives or negatives."""
         weights_BR = counts_BU[:, self.user_R].astype(np.float64)
         positives = np.add.reduceat(weights_BR * self.positive_R, self.tie_starts, axis=1)
-        negatives = np.add.reduceat(weights_BR * ~self.positive_R, self.tie_starts, axis=1)
+        negatives = np.add.reduceat(weights_BR * (1.0 - self.positive_R), self.tie_starts, axis=1)
         negatives_below = np.cumsum(negatives, axis=1) - negatives
         num_ordered = (positives * (negatives_below + negatives / 2)).sum(axis=1)
         return _divide(num_ordered, positives.sum(axis=1) * negatives.sum(axis=1))
@@ -81,7 +84,7 @@ def hit_statistic(scores: ArrayLike, labels: ArrayLike, slates: ArrayLike, users
 
     Args:
         scores: Scores, higher is better, float [R].
-        labels: Whether the pin was engaged, bool [R].
+        labels: Whether the pin was engaged, 0 to 1 [R].
         slates: Slate of each row, int [R]; a slate belongs to one user.
         users: User index of each row, 0 to U - 1, int64 [R].
         k: Pins of a slate that count as its top; a slate of fewer pins is all top.
@@ -100,7 +103,7 @@ def hit_statistic(scores: ArrayLike, labels: ArrayLike, slates: ArrayLike, users
     slate_start_R = np.flatnonzero(is_new_slate)[np.cumsum(is_new_slate) - 1]
     num_above = tie_starts - slate_start_R[tie_starts]
     share_in_top = np.clip((k - num_above) / np.bincount(tie_R), 0.0, 1.0)
-    hits_R = share_in_top[tie_R] * np.asarray(labels, dtype=bool)[order]
+    hits_R = share_in_top[tie_R] * np.asarray(labels, dtype=np.float64)[order]
     user_R = users[order]
     return RatioOfSums(
         numerator_U=_sum_by_user(user_R, hits_R),
@@ -113,14 +116,14 @@ def auc_statistic(scores: ArrayLike, labels: ArrayLike, users: Ints) -> PairOrde
 
     Args:
         scores: Scores, higher is better, float [R].
-        labels: Whether the row is positive, bool [R].
+        labels: Whether the row is positive, 0 to 1 [R].
         users: User index of each row, 0 to U - 1, int64 [R].
     """
     scores_R = np.asarray(scores, dtype=np.float64)
     order = np.argsort(scores_R, kind="stable")
     return PairOrder(
         user_R=users[order],
-        positive_R=np.asarray(labels, dtype=bool)[order],
+        positive_R=np.asarray(labels, dtype=np.float64)[order],
         tie_starts=np.flatnonzero(_begins_run(scores_R[order])),
     )
 
@@ -130,11 +133,12 @@ def log_loss_statistic(probabilities: ArrayLike, labels: ArrayLike, users: Ints)
 
     Args:
         probabilities: Predicted probabilities, float [R].
-        labels: Whether the row is positive, bool [R].
+        labels: Whether the row is positive, 0 to 1 [R].
         users: User index of each row, 0 to U - 1, int64 [R].
     """
     clipped_R = np.clip(np.asarray(probabilities, dtype=np.float64), _SMALLEST_PROBABILITY, 1 - _SMALLEST_PROBABILITY)
-    losses_R = -np.log(np.where(np.asarray(labels, dtype=bool), clipped_R, 1 - clipped_R))
+    labels_R = np.asarray(labels, dtype=np.float64)
+    losses_R = -(labels_R * np.log(clipped_R) + (1.0 - labels_R) * np.log(1.0 - clipped_R))
     return RatioOfSums(
         numerator_U=_sum_by_user(users, losses_R), denominator_U=_sum_by_user(users, np.ones_like(losses_R))
     )
@@ -145,7 +149,7 @@ def calibration_statistic(probabilities: ArrayLike, labels: ArrayLike, users: In
 
     Args:
         probabilities: Predicted probabilities, float [R].
-        labels: Whether the row is positive, bool [R].
+        labels: Whether the row is positive, 0 to 1 [R].
         users: User index of each row, 0 to U - 1, int64 [R].
     """
     return RatioOfSums(numerator_U=_sum_by_user(users, probabilities), denominator_U=_sum_by_user(users, labels))

@@ -41,6 +41,7 @@ class SyntheticConfig:
         slate_size: Pins of a slate.
         history_length: Most recent engagements that a row knows.
         latent_dim: Dimensions of the latent space.
+        taste: How much the match of user and pin weighs in a click and in a save, beside quality and chance.
         seed: Seed of everything.
         with_images: Write a thumbnail of each pin.
         with_text: Write a title of each pin.
@@ -55,6 +56,7 @@ class SyntheticConfig:
     slate_size: int = 10
     history_length: int = 20
     latent_dim: int = 8
+    taste: float = 1.4
     seed: int = 0
     with_images: bool = True
     with_text: bool = True
@@ -69,6 +71,7 @@ class SyntheticConfig:
             "slate_size": 1,
             "history_length": 1,
             "latent_dim": NUM_PROJECTIONS,
+            "taste": 0,
             "seed": 0,
         }
         for name, smallest in least.items():
@@ -144,8 +147,8 @@ class World:
         save_affinity = (match_NL @ self._save_weight_L).astype(np.float64) / root
         appeal = self._pin_quality_P[pins] + self._user_bias_U[users]
         return Probabilities(
-            click=_sigmoid(1.4 * affinity + appeal - 1.2),
-            save_if_clicked=_sigmoid(1.4 * save_affinity + 0.5 * appeal - 0.6),
+            click=_sigmoid(self._config.taste * affinity + appeal - 1.2),
+            save_if_clicked=_sigmoid(self._config.taste * save_affinity + 0.5 * appeal - 0.6),
             hide_unless_clicked=0.02 * _sigmoid(-2.0 * affinity - 1.0),
         )
 
