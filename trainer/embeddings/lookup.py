@@ -58,7 +58,12 @@ def num_rows_of(tables: TablesConfig) -> dict[str, int]:
 
 def ids_of(batch: Batch, tables: TablesConfig) -> KeyedJaggedTensor:
     """The row numbers that a batch reads, all call sites in one KeyedJaggedTensor."""
-    ones_B = torch.ones_like(batch.history_lengths_B)
+    lengths_B = batch.history_lengths_B
+    if not len(lengths_B):  # of a step with fewer slates than ranks; TorchRec wants one row, which may be empty
+        return KeyedJaggedTensor(
+            keys=[USER, CANDIDATE, HISTORY], values=batch.user_ids_B, lengths=lengths_B.new_zeros(3, dtype=torch.int32)
+        )
+    ones_B = torch.ones_like(lengths_B)
     pins = torch.cat([batch.pin_ids_B, batch.history_ids_N])
     return KeyedJaggedTensor(
         keys=[USER, CANDIDATE, HISTORY],
@@ -68,7 +73,7 @@ def ids_of(batch: Batch, tables: TablesConfig) -> KeyedJaggedTensor:
                 hash_rows(pins, num_rows=tables.num_pin_rows, seed=tables.hash_seed),
             ]
         ),
-        lengths=torch.cat([ones_B, ones_B, batch.history_lengths_B]).to(torch.int32),
+        lengths=torch.cat([ones_B, ones_B, lengths_B]).to(torch.int32),
     )
 
 
