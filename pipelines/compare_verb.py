@@ -80,10 +80,11 @@ def _compare(arguments: argparse.Namespace) -> None:
         cases=comparison.to_json(),
     )
     content = json.loads((comparison.report_folder / "comparison.json").read_text())
+    page = comparison.report_folder / "report.html"
     if arguments.json:
-        print(json.dumps(content))
+        print(json.dumps({**content, "report": str(page)}))
     else:
-        print(f"\n{comparison_table(content)}\n\nreport: {comparison.report_folder / 'report.html'}")
+        print(f"\n{comparison_table(content)}\n\nreport: {page}")
 
 
 def _announcement(comparison: Comparison) -> str:

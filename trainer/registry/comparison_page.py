@@ -1,7 +1,7 @@
 """The page of a comparison: one HTML file that fetches nothing and runs nothing."""
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ p, li { max-width: 52rem; } .facts { color: #444; margin: 0; }
 caption { text-align: left; color: #444; padding-bottom: .4rem; }
 th, td { padding: .35rem .7rem; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap;
   vertical-align: top; }
-th { background: #f4f4f4; vertical-align: bottom; } th[scope=row], td.text, th.text { text-align: left; }
+th { background: #f4f4f4; vertical-align: bottom; } th.text { text-align: left; }
+th[scope=row] { text-align: left; vertical-align: top; } .scroll { margin-top: 1rem; }
 th small { display: block; font-weight: normal; color: #444; } td small { display: block; color: #555; }
 .better { color: #00573d; font-weight: 600; } .worse { color: #9c3000; font-weight: 600; }
 figure { margin: 0; } img { max-width: 100%; height: auto; border: 1px solid #e3e3e3; }
@@ -122,40 +123,60 @@ def _lifts(comparison: Mapping[str, Any], forest: Path) -> list[str]:
             f"{comparison['baseline']}, with {confidence} intervals; the numbers are in the table below.",
             f"A mark is the lift, averaged over seeds, with its {confidence} interval; a tick below it is one seed.",
         ),
-        *_arm_table(comparison),
+        *_arm_tables(comparison),
     ]
 
 
-def _arm_table(comparison: Mapping[str, Any]) -> list[str]:
+def _arm_tables(comparison: Mapping[str, Any]) -> list[str]:
     hit = f"HIT@{comparison['hit_k']}-save"
-    heads = [
+    judged = [
         ("Window", "days"),
         ("AUC lift", "% [interval]"),
         (f"{hit} lift", "% [interval]"),
         ("AUC", "0 to 1"),
         (hit, "saves a slate"),
         ("Calibration", "predicted / observed"),
+    ]
+    took = [
+        ("Window", "days"),
         ("Training time", "seconds, all passes"),
         ("Row gradients", "sent to the tables"),
         ("Self-influence", "% of loss, before the last pass"),
+        ("Guard", "epoch after which it froze the tables"),
     ]
-    rows = (
-        [
+    names = [entry["arm"] for entry in comparison["arms"]]
+    entries = comparison["arms"]
+    return [
+        *_table("On the held-out day, means over seeds", "Arm", judged, names, map(_judged_cells(comparison), entries)),
+        *_table("What training took, means over seeds", "Arm", took, names, map(_took_cells, entries)),
+    ]
+
+
+def _judged_cells(comparison: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], list[str]]:
+    hit = f"save_hit{comparison['hit_k']}"
+
+    def cells(entry: Mapping[str, Any]) -> list[str]:
+        points = {name: interval["point"] for name, interval in entry["metrics"].items()}
+        return [
             str(entry["window_days"]),
             _lift_cell(entry, "save_auc"),
-            _lift_cell(entry, f"save_hit{comparison['hit_k']}"),
-            _number(entry["metrics"]["save_auc"]["point"], ".4f"),
-            _number(entry["metrics"][f"save_hit{comparison['hit_k']}"]["point"], ".4f"),
-            _number(entry["metrics"]["save_calibration"]["point"], ".3f"),
-            _number(entry["train_s"], ",.1f"),
-            _number(entry["num_row_gradients"], ",d"),
-            _number(100 * entry["self_influence"], ".1f"),
-            _guard_note(entry),
+            _lift_cell(entry, hit),
+            _number(points["save_auc"], ".4f"),
+            _number(points[hit], ".4f"),
+            _number(points["save_calibration"], ".3f"),
         ]
-        for entry in comparison["arms"]
-    )
-    names = [entry["arm"] for entry in comparison["arms"]]
-    return _table("Arms, means over seeds", ["Arm"], [*heads, ("Guard", "")], names, rows)
+
+    return cells
+
+
+def _took_cells(entry: Mapping[str, Any]) -> list[str]:
+    return [
+        str(entry["window_days"]),
+        _number(entry["train_s"], ",.1f"),
+        _number(entry["num_row_gradients"], ",d"),
+        _number(100 * entry["self_influence"], ".1f"),
+        _guard_note(entry),
+    ]
 
 
 def _lift_cell(entry: Mapping[str, Any], metric: str) -> str:
@@ -167,8 +188,8 @@ def _lift_cell(entry: Mapping[str, Any], metric: str) -> str:
 
 
 def _guard_note(entry: Mapping[str, Any]) -> str:
-    notes = [f"seed {seed}: refrozen after epoch {epoch}" for seed, epoch in entry["refrozen_at"].items()]
-    return escape("; ".join(notes)) or "none"
+    notes = [f"seed {seed}: {epoch}" for seed, epoch in entry["refrozen_at"].items()]
+    return "; ".join(notes) or "none"
 
 
 def _curves(curves: Path) -> list[str]:
@@ -212,11 +233,12 @@ def _slices(comparison: Mapping[str, Any], slices: Path) -> list[str]:
             slices,
             "AUC lift of each arm within slices of the held-out rows: by how often the window showed the pin, by how "
             "often it showed the user, and by new or old pin; the numbers are in the table below.",
-            "AUC is over pairs of rows within the slice. A pin is new when the window never showed it.",
+            "AUC is over pairs of rows within the slice. A pin is new when the window never showed it. A mark "
+            "without a bar has too few users or saves for an interval.",
         ),
         "<details>",
         "<summary>Numbers by slice</summary>",
-        *_table("Slices; HIT ranks whole slates and counts the slice's own saves", ["Slice; arm"], heads, names, rows),
+        *_table("Slices; HIT ranks whole slates and counts the slice's own saves", "Slice; arm", heads, names, rows),
         "</details>",
     ]
 
@@ -231,8 +253,15 @@ def _method(comparison: Mapping[str, Any]) -> list[str]:
         "resamples for all arms and seeds. They cover users like those of this day, for the models of these seeds; "
         "they do not cover other days, other seeds or other backbones.</li>",
         "<li>Each interval stands by itself: with many arms and slices, some will miss zero by chance.</li>",
-        "<li>All cases start from one backbone, which ends before the longest window; a shorter window is its newest "
-        "days, so the days between were seen by neither. Seeds differ in initialisation, order and dropout.</li>",
+        "<li>All cases start from one backbone. Seeds differ in initialisation, order and dropout.</li>",
+        *(
+            [
+                "<li>The backbone ends before the longest window. A shorter window is its newest days: of the days "
+                "between, that model saw none.</li>"
+            ]
+            if len(comparison["windows"]) > 1
+            else []
+        ),
         "<li>Times were taken while cases ran side by side; compare them with each other only.</li>",
         "</ul>",
     ]
@@ -250,13 +279,13 @@ def _figure(png: Path, alt: str, caption: str) -> list[str]:
 
 def _table(
     caption: str,
-    first: Sequence[str],
+    first: str,
     heads: Sequence[tuple[str, str]],
     names: Sequence[str],
     rows: Iterable[Sequence[str]],
 ) -> list[str]:
     """A table whose cells are HTML already and whose row names are not."""
-    head = "".join(f'<th scope="col" class="text">{escape(name)}</th>' for name in first)
+    head = f'<th scope="col" class="text">{escape(first)}</th>'
     head += "".join(f'<th scope="col">{escape(name)}<small>{escape(unit)}</small></th>' for name, unit in heads)
     return [
         '<div class="scroll">',

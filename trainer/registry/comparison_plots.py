@@ -78,9 +78,10 @@ def draw_curves(comparison: Mapping[str, Any], histories: Sequence[History], pat
     for row, days in zip(panels, lengths, strict=True):
         for arm, _, _, history in (history for history in histories if history[1] == days):
             color, marker = _style(comparison, arm)
+            size = 9 if arm == comparison["baseline"] else 5  # other arms may begin alike and cover its mark
             _draw_loss(row[0], history["curve"], color)
-            _draw_epochs(row[1], history, "heldout", "save_auc", 1.0, color, marker)
-            _draw_epochs(row[2], history, "canary", "self_influence", 100.0, color, marker)
+            _draw_epochs(row[1], history, "heldout", "save_auc", 1.0, color, marker, size)
+            _draw_epochs(row[2], history, "canary", "self_influence", 100.0, color, marker, size)
             for axes in row:
                 _mark_thaw(axes, history, color)
         for axes, label in zip(
@@ -157,11 +158,11 @@ def _draw_loss(axes: Axes, curve: Sequence[Mapping[str, Any]], color: str) -> No
 
 
 def _draw_epochs(
-    axes: Axes, history: Mapping[str, Any], group: str, name: str, scale: float, color: str, marker: str
+    axes: Axes, history: Mapping[str, Any], group: str, name: str, scale: float, color: str, marker: str, size: float
 ) -> None:
     points = [(epoch["epoch"], epoch[group].get(name)) for epoch in history["epochs"]]
     xs, ys = _finite(points)
-    axes.plot(xs, scale * np.array(ys), color=color, marker=marker, markersize=5, linewidth=1)
+    axes.plot(xs, scale * np.array(ys), color=color, marker=marker, markersize=size, linewidth=1)
     axes.set_xticks(sorted({*(tick for tick in axes.get_xticks() if tick == int(tick) and tick > 0), *xs}))
 
 
