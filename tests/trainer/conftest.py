@@ -23,6 +23,14 @@ def one_rank() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
+def tiny_backbone(one_rank: Any) -> Any:
+    """What whole runs on tiny rows start from; read it, do not change it."""
+    from tests.trainer.tiny_runs import make_backbone
+
+    return make_backbone()
+
+
+@pytest.fixture(scope="session")
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoRanks]:
     """Runs a module's function in each of two processes that share a gloo group; gives what they return, by rank."""
     # Importing takes seconds, so one process does it, before it has threads, and the two are forked from it.
