@@ -13,6 +13,7 @@ from tests.trainer.tiny_runs import (
     trained,
 )
 from trainer import runs
+from trainer.loop import fit_epoch
 from trainer.model.backbone import Backbone
 from trainer.recipe import Recipe
 from trainer.runs import Passes
@@ -26,7 +27,6 @@ class Made:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.number = 0
-        fit_epoch = runs.fit_epoch
 
         def count(*args: object, **named: object) -> None:
             self.number += 1

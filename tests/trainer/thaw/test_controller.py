@@ -64,7 +64,7 @@ def thaw_of(
 def pass_of(tables: ShardedTables, thaw: Thaw, epoch: int, *, last_progress: float | None = None) -> list[Began]:
     """Two steps as training makes them; gives the rows and the state that each step began with."""
     thaw.begin_epoch(epoch, last_progress=epoch - 0.5 if last_progress is None else last_progress)
-    began = []
+    began: list[Began] = []
     for progress in (epoch, epoch + 0.5):
         adapting = thaw.at(progress)
         began.append((tables.rows(), tables.state()))
