@@ -110,7 +110,7 @@ def test_training_leaves_a_model_and_its_history(prepared: Prepared, training: P
     assert history["arm"] == "delayed"
     assert history["thaw_epoch"] == 1.0
     assert [epoch["phase"] for epoch in history["epochs"]] == ["frozen", "adapting"]
-    assert set(history["epochs"][0]["heldout"]) == {"save_auc", "save_hit3", "save_log_loss"}
+    assert set(history["epochs"][0]["heldout"]) == {"save_auc", "save_auc_new_pins", "save_hit3", "save_log_loss"}
     assert set(history["epochs"][0]["losses"]) == {"head", "pairwise", "contrastive"}
     assert {"epoch", "loss", "phase"} == set(history["curve"][0])
     heldout = load_window(prepared.window).heldout
