@@ -105,12 +105,18 @@ def _outcome(comparison: Mapping[str, Any]) -> list[str]:
         *(
             f"<li><strong>{escape(entry['arm'])}</strong>, {entry['window_days']} days: "
             f"{words[verdict(entry['lift']['save_auc'])]} {comparison['baseline']} on this day, AUC "
-            f"{as_percent(entry['lift']['save_auc'])}.</li>"
+            f"{as_percent(entry['lift']['save_auc'])}{_range_of_seeds(entry)}.</li>"
             for entry in comparison["arms"]
             if entry["lift"]
         ),
         "</ul>",
     ]
+
+
+def _range_of_seeds(entry: Mapping[str, Any]) -> str:
+    """How far apart the seeds are, which the interval does not say."""
+    lifts = [seed["lift"]["save_auc"] for seed in entry["seeds"] if seed["lift"]["save_auc"] is not None]
+    return f"; its seeds from {min(lifts):+.2%} to {max(lifts):+.2%}" if len(lifts) > 1 else ""
 
 
 def _lifts(comparison: Mapping[str, Any], forest: Path) -> list[str]:

@@ -129,7 +129,7 @@ def test_the_page_tells_all_in_one_file(comparison: dict[str, Any], history: dic
     assert "<b>feed" not in page and "&lt;b&gt;feed" in page
     assert not re.search(r"<script|https?://|<link|@import", page)
     assert page.count("<img alt=") == page.count("data:image/png;base64,") == 3
-    assert "AUC +0.23% [+0.07, +0.39]" in page and "seed 1: 1" in page
+    assert "AUC +0.23% [+0.07, +0.39]; its seeds from +0.20% to +0.20%" in page and "seed 1: 1" in page
     assert [path.stat().st_size > 5000 for path in figures.values()] == [True] * 3
 
 
