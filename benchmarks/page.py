@@ -36,10 +36,9 @@ def _table(name: str, figures: Mapping[str, Any]) -> str:
     kind, _, group = name.partition(" ")
     head, row, part = TABLES[kind]
     entries = [entry for entry in figures[part] if not group or group == _group(entry)]
-    rows = [row(entry) for entry in entries]
     if kind == "curve":
-        rows = [row(entry) for entry in sorted(_on_curve(entries), key=lambda entry: _THAW_CURVE[entry["arm"]])]
-    return "\n".join(_markdown(head, rows)) + "\n"
+        entries = sorted(_on_curve(entries), key=lambda entry: _THAW_CURVE[entry["arm"]])
+    return "\n".join(_markdown(head, [row(entry) for entry in entries])) + "\n"
 
 
 def _group(entry: Entry) -> str:
@@ -109,11 +108,7 @@ def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[st
         yield f"| {' | '.join(cells)} |"
 
 
-def main() -> None:
-    """Writes the tables of the page from the committed results."""
+def write_page() -> None:
+    """Writes the tables of the page from the benchmarks' results."""
     figures = json.loads((RESULTS / "strategies.json").read_text())
     PAGE.write_text(rewrite(PAGE.read_text(), figures))
-
-
-if __name__ == "__main__":
-    main()

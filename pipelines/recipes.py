@@ -19,6 +19,7 @@ from trainer.recipe import (
     Recipe,
     TablesConfig,
     TrainingConfig,
+    VlmConfig,
     WindowConfig,
 )
 from trainer.windows.sources.complete_journey import log_config
@@ -46,9 +47,17 @@ def synthetic() -> Recipe:
         name="synthetic",
         logs=synthetic_logs(".thawline/logs/synthetic"),
         tables=TablesConfig(num_user_rows=32768, num_pin_rows=65536, dim=16),
-        window=WindowConfig(num_days=10),
-        backbone=BackboneConfig(num_days=20),
+        window=WindowConfig(num_days=20),
+        backbone=BackboneConfig(num_days=40),
+        model=ModelConfig(history_length=10, num_cross_layers=1, hidden_sizes=(32, 16)),
+        vlm=VlmConfig(num_layers=0),
         losses=LossesConfig(head_weights=(1.0, 0.5, 0.2)),
+        groups=GroupsConfig(
+            tables=GroupConfig(learning_rate=0.2),
+            network=GroupConfig(learning_rate=6e-3),
+            vlm=GroupConfig(learning_rate=3e-3),
+        ),
+        training=TrainingConfig(batch_rows=256),
     )
 
 

@@ -209,8 +209,13 @@ class _Training:
         """Re-freezes the tables before a coming pass when the recipe says so and the canary reads too much."""
         guard, history = self._recipe.guard, self.history
         is_last = len(history.epochs) == self.plan.schedule.num_epochs
-        reading = history.epochs[-1].canary["self_influence"]
-        if guard.refreeze and not is_last and history.refrozen_at is None and reading > guard.max_self_influence:
+        if not guard.refreeze or is_last or history.refrozen_at is not None:
+            return
+        # All ranks read the same but for rounding; one of them decides, or two might part at the threshold.
+        decisive = [history.epochs[-1].canary["self_influence"]]
+        dist.broadcast_object_list(decisive)
+        reading = decisive[0]
+        if reading > guard.max_self_influence:
             self._thaw.refreeze()
             history.refrozen_at = history.epochs[-1].epoch
             history.say(
@@ -274,9 +279,9 @@ def evaluate(
         "save_auc": auc(save, labels),
         f"save_hit{recipe.evaluation.hit_k}": hits,
         "save_log_loss": log_loss(save, labels),
-        "save_auc_new_pins": auc(save[is_new], labels[is_new]),
     }
-    return {name: value for name, value in metrics.items() if np.isfinite(value)}
+    new_pins_auc = auc(save[is_new], labels[is_new])
+    return metrics | ({"save_auc_new_pins": new_pins_auc} if np.isfinite(new_pins_auc) else {})
 
 
 def _ranker(recipe: Recipe, device: torch.device) -> Ranker:

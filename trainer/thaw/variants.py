@@ -13,7 +13,7 @@ def recipe_of(recipe: Recipe, variant: str) -> Recipe:
     """The recipe that trains by a variant.
 
     Args:
-        recipe: Everything else.
+        recipe: Everything else; of it, the tables' thaw and freeze points and the guard's switch give way to the word.
         variant: An arm; then, in this order and each optional, ``*N`` for N passes, ``@P`` for a thaw point of P
             epochs, ``+guard`` for the canary's guard.
 
@@ -25,11 +25,12 @@ def recipe_of(recipe: Recipe, variant: str) -> Recipe:
         raise InputError(
             f"arm '{variant}': unknown; choose of {', '.join(get_args(Arm))}, as NAME[*PASSES][@THAW][+guard]"
         )
-    settings = {"thaw.arm": match["arm"]}
-    if match["passes"]:
-        settings["thaw.num_epochs"] = match["passes"]
-    if match["thaw"]:
-        settings["groups.tables.thaw_point"] = match["thaw"]
-    if match["guard"]:
-        settings["guard.refreeze"] = "true"
-    return recipe.override(settings)
+    if match["arm"] == "single_epoch" and match["passes"]:
+        raise InputError(f"arm '{variant}': single_epoch makes one pass; leave out '*{match['passes']}'")
+    settings = {
+        "thaw.arm": match["arm"],
+        "groups.tables.thaw_point": match["thaw"] or "null",
+        "groups.tables.freeze_point": "null",
+        "guard.refreeze": "true" if match["guard"] else "false",
+    }
+    return recipe.override(settings | ({"thaw.num_epochs": match["passes"]} if match["passes"] else {}))
