@@ -49,9 +49,9 @@ NUM_HELDOUT_DAYS = 7
 # Windows of the real log follow each other backwards from its last full week; no two share a held-out day.
 LAST_DAY = date(2017, 12, 24)
 STRIDE_DAYS = 21
-NUM_WINDOWS = 12
+NUM_WINDOWS = 10
 WIDE_WINDOWS = range(0, 10, 2)  # trained by every variant; remedies were tuned on two of the others
-QUICK_WINDOWS = range(0, NUM_WINDOWS, 2)
+QUICK_WINDOWS = range(6)
 
 # Small, with strong tastes and, as in the real log, a few impressions a pin; seeds that no setting was chosen on.
 FEED = SyntheticConfig(num_users=1500, num_pins=12_000, num_fresh_pins=120, rows_per_day=3000, taste=3.5)

@@ -45,14 +45,12 @@ class Case:
         """The recipe that it trains by.
 
         Args:
-            recipe: Everything else. A thaw or freeze point of its own stays with the arms that take one.
+            recipe: Everything else.
 
         Raises:
             InputError: There is no such arm, or its settings do not fit the recipe.
         """
         settings = {"window.num_days": str(self.window_days), "training.seed": str(self.seed)}
-        if not self.arm.startswith(("delayed", "frequency_thaw")):
-            settings |= {"groups.tables.thaw_point": "null", "groups.tables.freeze_point": "null"}
         return recipe_of(recipe.override(settings), self.arm)
 
 

@@ -17,6 +17,7 @@ from trainer.recipe import (
     LossesConfig,
     ModelConfig,
     Recipe,
+    RemediesConfig,
     TablesConfig,
     TrainingConfig,
     VlmConfig,
@@ -52,6 +53,7 @@ def synthetic() -> Recipe:
         model=ModelConfig(history_length=10, num_cross_layers=1, hidden_sizes=(32, 16)),
         vlm=VlmConfig(num_layers=0),
         losses=LossesConfig(head_weights=(1.0, 0.5, 0.2)),
+        remedies=RemediesConfig(full_rate_count=256, rate_power=0.5, row_decay=0.001),
         groups=GroupsConfig(
             tables=GroupConfig(learning_rate=0.2),
             network=GroupConfig(learning_rate=6e-3),

@@ -35,12 +35,6 @@ def test_a_case_is_a_recipe_that_differs_in_what_it_names() -> None:
     assert (recipe.window.num_days, recipe.training.seed) == (4, 9)
 
 
-def test_a_thaw_point_of_the_recipe_stays_with_the_arms_that_take_one() -> None:
-    base = synthetic().override({"groups.tables.thaw_point": "0.5"})
-    thaws = [case.recipe_of(base).groups.tables.thaw_point for case in plan_cases(base, ["delayed", "frozen"], 1, [4])]
-    assert thaws == [None, 0.5, None]
-
-
 def test_cases_travel_as_kfp_carries_them() -> None:
     found = comparison()
     carried = [

@@ -83,13 +83,13 @@ class RemediesConfig:
         frequent_thaw_point: ``frequency_thaw``: epochs after which frequent rows adapt; the others wait for the thaw.
     """
 
-    full_rate_count: PositiveInt = 64
-    rate_power: PositiveFloat = 0.5
-    interval_decay: NonNegativeFloat = 1e-4
-    table_rate_scale: Fraction = 0.3
-    row_dropout: Probability = 0.2
-    row_decay: Probability = 0.01
-    min_count: PositiveInt = 8
+    full_rate_count: PositiveInt = 1024
+    rate_power: PositiveFloat = 1.0
+    interval_decay: NonNegativeFloat = 1e-2
+    table_rate_scale: Fraction = 0.03
+    row_dropout: Probability = 0.5
+    row_decay: Probability = 0.1
+    min_count: PositiveInt = 32
     frequent_count: PositiveInt = 64
     frequent_thaw_point: NonNegativeFloat = 0.5
 
