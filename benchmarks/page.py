@@ -1,4 +1,4 @@
-"""The tables of ``docs/results.md``, written from the results of the benchmarks.
+"""The tables of ``docs/results.md`` and of the README, written from the results of the benchmarks.
 
 A table stands between ``<!-- table NAME -->`` and ``<!-- end -->``; everything else on the page is prose for people.
 """
@@ -12,9 +12,18 @@ from typing import Any
 from benchmarks.report import RESULTS
 from benchmarks.strategies_summary import percent
 
-PAGE = Path(__file__).parents[1] / "docs" / "results.md"
+_REPOSITORY = Path(__file__).parents[1]
+PAGES = (_REPOSITORY / "docs" / "results.md", _REPOSITORY / "README.md")
 _TABLE = re.compile(r"(?<=<!-- table )(?P<name>[\w .*@+-]+)(?P<close> -->\n)(?P<body>.*?)(?=<!-- end -->)", re.DOTALL)
 _THAW_CURVE = {"cotrain": 0.0, "delayed@0.5": 0.5, "delayed": 1.0, "delayed@1.5": 1.5, "frozen": 2.0}
+
+_SHORT = {
+    "delayed": "in the last of two passes",
+    "delayed*3": "in the last of three passes",
+    "frozen": "never, two passes",
+    "cotrain": "in both of two passes",
+    "adapt_then_freeze": "in the first of two passes",
+}
 
 Entry = Mapping[str, Any]
 
@@ -36,6 +45,8 @@ def _table(name: str, figures: Mapping[str, Any]) -> str:
     kind, _, group = name.partition(" ")
     head, row, part = TABLES[kind]
     entries = [entry for entry in figures[part] if not group or group == _group(entry)]
+    if kind == "short":
+        entries = [entry for entry in entries if entry["arm"] in _SHORT]
     if kind == "curve":
         entries = sorted(_on_curve(entries), key=lambda entry: _THAW_CURVE[entry["arm"]])
     return "\n".join(_markdown(head, [row(entry) for entry in entries])) + "\n"
@@ -47,6 +58,11 @@ def _group(entry: Entry) -> str:
 
 def _on_curve(entries: Sequence[Entry]) -> Iterator[Entry]:
     return (entry for entry in entries if entry["arm"] in _THAW_CURVE)
+
+
+def _short_row(entry: Entry) -> list[str]:
+    lifts = [percent(entry["auc_lift"]), percent(entry["save_hit3_lift"])]
+    return [f"`{entry['arm']}`", _SHORT[entry["arm"]], *lifts, str(entry["n"])]
 
 
 def _arm_row(entry: Entry) -> list[str]:
@@ -86,6 +102,7 @@ def _guard_row(entry: Entry) -> list[str]:
 
 TABLES: dict[str, tuple[list[str], Callable[[Entry], list[str]], str]] = {
     "arms": (["arm", "AUC", "HIT@3-save", "time, s", "row gradients, M", "n"], _arm_row, "results"),
+    "short": (["arm", "tables adapt", "AUC", "HIT@3-save", "n"], _short_row, "results"),
     "versus": (
         ["group", "ours", "remedy", "AUC", "HIT@3-save", "time", "row gradients", "n"],
         _versus_row,
@@ -108,7 +125,8 @@ def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[st
         yield f"| {' | '.join(cells)} |"
 
 
-def write_page() -> None:
-    """Writes the tables of the page from the benchmarks' results."""
+def write_pages() -> None:
+    """Writes the tables of both pages from the benchmark's results."""
     figures = json.loads((RESULTS / "strategies.json").read_text())
-    PAGE.write_text(rewrite(PAGE.read_text(), figures))
+    for page in PAGES:
+        page.write_text(rewrite(page.read_text(), figures))

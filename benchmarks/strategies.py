@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from benchmarks.page import write_page
+from benchmarks.page import write_pages
 from benchmarks.report import publish
 from benchmarks.strategies_summary import Outcome, lines, summarize
 from pipelines.recipes import find_recipe
@@ -191,7 +191,7 @@ def main() -> None:
     records = [{**_as_json(case), "arms": [asdict(outcome) for outcome in outcomes[case]]} for case in wanted]
     publish("strategies_quick" if quick else "strategies", {**figures, "cases": records})
     if not quick:
-        write_page()
+        write_pages()
 
 
 def _run_all(wanted: Sequence[Case]) -> dict[Case, list[Outcome]]:

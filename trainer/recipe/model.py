@@ -59,12 +59,13 @@ class VlmConfig:
     Attributes:
         encoder: ``none``, the small ``builtin`` one, trained from scratch, or a ``huggingface`` one from a folder.
         path: Folder of the Hugging Face encoder, local or ``gs://``; weights in safetensors.
-        image_pixels: Side of the square images that the built-in encoder reads; others are resized.
-        patch_pixels: Side of its square patches; divides ``image_pixels``.
-        num_tokens: Words of a title that it reads.
-        num_words: Rows of its word table; words are hashed into them.
-        width: Width of its tokens.
-        num_layers: Its transformer layers.
+        image_pixels: Side of the square that images are resized to when they are read; a Hugging Face encoder scales
+            them to its own.
+        patch_pixels: ``builtin``: side of its square patches; divides ``image_pixels``.
+        num_tokens: Most tokens of a title that are read.
+        num_words: ``builtin``: rows of its word table; words are hashed into them.
+        width: ``builtin``: width of its tokens.
+        num_layers: ``builtin``: its transformer layers.
         cache_mib: Most memory for the embeddings that are kept while an encoder is frozen.
     """
 

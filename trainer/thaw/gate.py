@@ -91,7 +91,8 @@ class _Routed(Passage):
         self, looked_up: Rows, scales: Mapping[str, Scales], admitted: Mapping[str, Tensor], row_dropout: float
     ) -> None:
         self._looked_up, self._scales, self._admitted = looked_up, scales, admitted
-        self._leaves = {site: rows.detach().requires_grad_() for site, rows in looked_up.items()}
+        open_sites = {site for of_loss in scales.values() for site, scale in of_loss.items() if scale}
+        self._leaves = {site: rows.detach().requires_grad_(site in open_sites) for site, rows in looked_up.items()}
         super().__init__(_dropped(self._leaves, row_dropout))
 
     def backward(self, losses: Mapping[str, Tensor]) -> None:
