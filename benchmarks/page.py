@@ -96,8 +96,9 @@ def _canary_row(entry: Entry) -> list[str]:
 def _guard_row(entry: Entry) -> list[str]:
     saved = entry["auc_saved_by_guard"]
     interval = f"{saved['mean']:+.4f} [{saved['low']:+.4f}, {saved['high']:+.4f}]"
+    share = "nothing lost" if entry["saved_share"] is None else f"{entry['saved_share']:.0%}"
     refrozen = f"{entry['num_refrozen']} of {entry['n']}"
-    return [_group(entry), refrozen, f"{entry['auc_lost_by_cotrain']:.4f}", interval, f"{entry['saved_share']:.0%}"]
+    return [_group(entry), refrozen, f"{entry['auc_lost_by_cotrain']:.4f}", interval, share]
 
 
 TABLES: dict[str, tuple[list[str], Callable[[Entry], list[str]], str]] = {
@@ -110,6 +111,7 @@ TABLES: dict[str, tuple[list[str], Callable[[Entry], list[str]], str]] = {
     ),
     "curve": (["thaw point, epochs", "arm", "AUC", "HIT@3-save"], _curve_row, "results"),
     "vlm": (["arm", "AUC", "HIT@3-save", "AUC on new pins", "n"], _vlm_row, "results"),
+    "encoder": (["arm", "AUC", "HIT@3-save", "AUC on new pins", "n"], _vlm_row, "encoder"),
     "canary": (
         ["group", "least of `cotrain`", "most of `delayed`", "separated", "loss jump `cotrain`", "`delayed`"],
         _canary_row,

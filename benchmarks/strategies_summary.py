@@ -51,13 +51,18 @@ class Grouped(Protocol):
         """Training days."""
         ...
 
+    @property
+    def seed(self) -> int:
+        """Which window or which world."""
+        ...
+
 
 ByVariant = Mapping[str, Outcome]
 Figures = dict[str, Any]
 
 
 def summarize(outcomes: Mapping[Any, Sequence[Outcome]]) -> Figures:
-    """The benchmark's figures: ``results``, ``versus``, ``canary`` and ``guard``, each a list of flat entries.
+    """The benchmark's figures: ``results``, ``versus``, ``canary``, ``guard`` and ``encoder``, lists of flat entries.
 
     Args:
         outcomes: Of every variant, by `Grouped` case.
@@ -72,7 +77,7 @@ def summarize(outcomes: Mapping[Any, Sequence[Outcome]]) -> Figures:
         "canary": _canary,
         "guard": _guard,
     }
-    return {
+    figures = {
         name: [
             {"dataset": dataset, "window_days": window_days, **entry}
             for (dataset, window_days), of_cases in sorted(groups.items())
@@ -80,6 +85,7 @@ def summarize(outcomes: Mapping[Any, Sequence[Outcome]]) -> Figures:
         ]
         for name, part in parts.items()
     }
+    return {**figures, "encoder": list(_encoder(outcomes))}
 
 
 def _results(of_cases: list[ByVariant]) -> Iterator[Figures]:
@@ -145,7 +151,29 @@ def _guard(of_cases: list[ByVariant]) -> Iterator[Figures]:
             "num_refrozen": sum(guarded.refrozen_at is not None for guarded, _ in pairs),
             "auc_lost_by_cotrain": _mean(losses),
             "auc_saved_by_guard": _interval(saved),
-            "saved_share": _mean(saved) / _mean(losses),
+            "saved_share": _mean(saved) / _mean(losses) if _mean(losses) > 0 else None,
+        }
+
+
+def _encoder(outcomes: Mapping[Any, Sequence[Outcome]]) -> Iterator[Figures]:
+    """What the encoder adds to each variant, on the same world: lift of the variant with it over the one without."""
+    by_case = {
+        (case.dataset, case.window_days, case.seed): {outcome.variant: outcome for outcome in of_case}
+        for case, of_case in outcomes.items()
+    }
+    both = [
+        (of_case, by_case["synthetic", window_days, seed])
+        for (dataset, window_days, seed), of_case in by_case.items()
+        if dataset == "synthetic_vlm" and ("synthetic", window_days, seed) in by_case
+    ]
+    for variant in dict.fromkeys(name for with_encoder, _ in both for name in with_encoder):
+        pairs = [(with_encoder[variant], without[variant]) for with_encoder, without in both]
+        yield {
+            "arm": variant,
+            "n": len(pairs),
+            "auc_lift": _lift(pairs, "save_auc"),
+            "auc_lift_new_pins": _lift(pairs, "save_auc_new_pins"),
+            "save_hit3_lift": _lift(pairs, "save_hit3"),
         }
 
 

@@ -93,6 +93,17 @@ def test_groups_stay_apart_and_new_pins_are_told_where_known() -> None:
     assert told == [pytest.approx(0.0), pytest.approx(0.2)]
 
 
+def test_what_the_encoder_adds_is_paired_by_world() -> None:
+    def told(variant: str, auc: float) -> Outcome:
+        return replace(outcome(variant, auc), heldout={"save_auc": auc, "save_hit3": auc, "save_auc_new_pins": auc / 2})
+
+    outcomes = {Case("synthetic", 20, seed): [told("single_epoch", 0.5 + seed / 10)] for seed in range(2)}
+    outcomes |= {Case("synthetic_vlm", 20, seed): [told("single_epoch", 0.55 + seed * 0.11)] for seed in range(2)}
+    (entry,) = summarize(outcomes)["encoder"]
+    assert (entry["arm"], entry["n"]) == ("single_epoch", 2)
+    assert entry["auc_lift"]["mean"] == entry["auc_lift_new_pins"]["mean"] == pytest.approx(0.1)
+
+
 def test_people_get_a_line_an_entry() -> None:
     figures = summarize(three_cases())
     assert len(list(lines(figures))) == len(figures["results"]) + len(figures["versus"])
