@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from components.comparison import BASELINE
 from trainer.evaluation.lift import mean_interval
 
-BASELINE = "single_epoch"
 OWN = ("delayed", "delayed*3")
 PUBLISHED = ("meda", "meda*3", "frequency_lr", "adam_ar", "slow_tables", "row_dropout", "row_decay", "min_count")
 

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from benchmarks.strategies import LAST_DAY, NUM_HELDOUT_DAYS, Case, cases
-from benchmarks.strategies_summary import BASELINE
+from components.comparison import BASELINE
 from pipelines.recipes import find_recipe
 from trainer.recipe import Arm
 from trainer.thaw.variants import recipe_of

@@ -3,8 +3,8 @@
 The matrix of routes says how much of each loss reaches the tables along each path; a path is a call site of the lookup.
 The network learns from every loss in any case. With everything open the gate hands the rows through and adds nothing.
 Otherwise the losses read a copy of the rows; each group of losses with the same routes is differentiated with respect
-to that copy by itself, its gradients are scaled, and their sum goes back through the lookup once. So a closed route's
-share is never computed, not subtracted.
+to that copy by itself, its gradients are scaled, and their sum goes back through the lookup once. A closed route's
+share is left out of the sum, not subtracted from it: its gradient is exactly zero.
 
 Shape suffixes: N ids of a call site, D width of a table row, R rows of a table.
 """
