@@ -23,7 +23,7 @@ from trainer.batches.batch import Batch
 from trainer.batches.columns import Columns
 from trainer.batches.reader import SlateReader
 from trainer.dense_optimizer import DenseOptimizer, Group
-from trainer.embeddings.lookup import ids_of
+from trainer.embeddings.lookup import ids_of, look_up
 from trainer.embeddings.sharded import ShardedTables
 from trainer.model.losses import RankingObjective
 from trainer.model.ranker import Ranker
@@ -63,7 +63,7 @@ class Steps:
 
     def _step(self, batch: Batch, gate: Gate | None) -> None:
         ids = ids_of(batch, self._recipe.tables)
-        rows = self._tables.start(ids, adapting=True).wait()
+        rows = look_up(self._tables, ids, adapting=True)
         self._optimizer.begin_step(0.0)
         if gate is None:
             losses = self._objective(batch, rows)

@@ -14,6 +14,7 @@ from trainer.recipe import (
     BackboneConfig,
     GroupConfig,
     GroupsConfig,
+    LookupConfig,
     LossesConfig,
     ModelConfig,
     Recipe,
@@ -39,6 +40,7 @@ def complete_journey() -> Recipe:
         model=ModelConfig(history_length=10, num_cross_layers=1, hidden_sizes=(32, 16), dropout=0.2),
         groups=GroupsConfig(tables=GroupConfig(learning_rate=0.1)),
         training=TrainingConfig(batch_rows=256),
+        lookup=LookupConfig(mode="sync"),  # one rank has nothing to overlap
     )
 
 
@@ -60,6 +62,7 @@ def synthetic() -> Recipe:
             vlm=GroupConfig(learning_rate=3e-3),
         ),
         training=TrainingConfig(batch_rows=256),
+        lookup=LookupConfig(mode="sync"),  # one rank has nothing to overlap
     )
 
 

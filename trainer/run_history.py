@@ -67,6 +67,9 @@ class EpochRecord:
         rows_per_s: Impressions a second, all ranks together.
         num_row_gradients: Gradients of looked-up rows that rank 0 sent to the tables.
         heldout: Metrics on held-out rows after it.
+        lookup: What its lookups cost rank 0: ``exposed_s``, seconds that steps waited for rows; ``hidden_share``, the
+            part of the lookups' own time that no step waited for; ``shared_ids``, the share of the rows read here that
+            the batch before had read too; ``num_collectives`` and ``num_bytes`` sent to other ranks, a step.
         canary: What the canary read after it (`trainer.thaw.canary.Reading`), and ``loss_jump``: the loss in this
             pass's first twentieth over that in the last pass's last, less 1; 0 in the first pass.
     """
@@ -78,6 +81,7 @@ class EpochRecord:
     duration_s: float
     rows_per_s: float
     num_row_gradients: int
+    lookup: Mapping[str, float]
     heldout: Mapping[str, float]
     canary: Mapping[str, float]
 
@@ -130,12 +134,15 @@ class RunHistory:
             self._bar.set_postfix_str(f"loss {loss:.4f}, {recent.rows_per_s:,.0f} rows/s, tables {recent.phase}")
             self._recent = _Sums()
 
-    def end_epoch(self, *, heldout: Mapping[str, float], canary: Mapping[str, float]) -> None:
+    def end_epoch(
+        self, *, heldout: Mapping[str, float], canary: Mapping[str, float], lookup: Mapping[str, float]
+    ) -> None:
         """Keeps the record of a pass.
 
         Args:
             heldout: Metrics on held-out rows after it.
             canary: What the canary read after it; empty without one.
+            lookup: What its lookups cost, see `EpochRecord`.
         """
         done = self._pass
         means = done.means()
@@ -147,12 +154,16 @@ class RunHistory:
             duration_s=done.duration_s,
             rows_per_s=done.rows_per_s,
             num_row_gradients=done.num_row_gradients,
+            lookup=lookup,
             heldout=heldout,
             canary={**canary, "loss_jump": self._loss_jump()} if canary else {},
         )
         self.epochs.append(record)
         shown = ", ".join(f"{name} {value:.4f}" for name, value in record.heldout.items())
-        self.say(f"epoch {record.epoch}: loss {record.loss:.4f}, tables {record.phase}; {shown}")
+        waits = f"lookups {lookup['exposed_s'] / done.duration_s:.1%} of the time"
+        if lookup["hidden_share"]:
+            waits += f" ({lookup['hidden_share']:.0%} of them hidden)"
+        self.say(f"epoch {record.epoch}: loss {record.loss:.4f}, tables {record.phase}, {waits}; {shown}")
         self._close_at_the_end()
 
     def resume(self, epochs: Sequence[EpochRecord], curve: Sequence[CurvePoint]) -> None:

@@ -21,7 +21,7 @@ from trainer.batches.columns import Columns, Ints
 from trainer.batches.reader import SlateReader
 from trainer.dense_optimizer import DenseOptimizer, Group
 from trainer.embeddings.frequency import count_impressions
-from trainer.embeddings.sharded import ShardedTables
+from trainer.embeddings.sharded import RowUpdate, ShardedTables, Traffic
 from trainer.evaluation.metrics import auc, hit_at_k, log_loss
 from trainer.loop import fit_epoch
 from trainer.model.backbone import Backbone, load_pretrained_part
@@ -32,9 +32,11 @@ from trainer.recipe import GroupConfig, Recipe
 from trainer.run_history import RunHistory
 from trainer.run_state import RunState
 from trainer.scoring import score
+from trainer.semisync.evidence import Evidence
+from trainer.semisync.forward import PrefetchingForward
 from trainer.thaw.arms import ArmPlan, plan_of
 from trainer.thaw.canary import Canary, choose_slates
-from trainer.thaw.controller import Thaw
+from trainer.thaw.controller import AlwaysAdapting, Thaw
 from trainer.thaw.gate import Gate
 from trainer.thaw.schedule import GroupSchedule
 
@@ -85,8 +87,8 @@ def pretrain(recipe: Recipe, columns: Columns, *, device: torch.device) -> Run:
     ranker = _ranker(recipe, device)
     ranker.user_features.fit(torch.tensor(columns.user_features))
     ranker.pin_features.fit(torch.tensor(columns.pin_features))
-    rate = recipe.groups.tables.learning_rate
-    tables = ShardedTables(recipe.tables, learning_rate=rate, device=device, seed=recipe.training.seed)
+    tables = _tables(recipe, recipe.groups.tables.learning_rate, device)
+    forward = _forward(recipe, tables, device)
     objective = PretrainingObjective(ranker.two_tower, recipe.losses, num_ranks=dist.get_world_size())
     num_epochs = recipe.backbone.num_epochs
     schedule = GroupSchedule.of(GroupConfig(learning_rate=recipe.groups.network.learning_rate), num_epochs=num_epochs)
@@ -96,19 +98,9 @@ def pretrain(recipe: Recipe, columns: Columns, *, device: torch.device) -> Run:
     history = _history(reader, num_epochs, title="pretrain")
     for epoch in range(num_epochs):
         history.begin_epoch()
-        fit_epoch(
-            epoch,
-            wrapped,
-            tables,
-            Gate(),
-            reader,
-            optimizer,
-            history,
-            tables=recipe.tables,
-            adapts_at=lambda _: True,
-            device=device,
-        )
-        history.end_epoch(heldout={}, canary={})
+        tables.take_traffic()
+        fit_epoch(epoch, recipe, wrapped, forward, Gate(), AlwaysAdapting(), reader, optimizer, history, device=device)
+        history.end_epoch(heldout={}, canary={}, lookup=_lookup_facts(forward.take_evidence(), tables.take_traffic()))
     return Run(ranker=ranker, tables=tables, history=history)
 
 
@@ -158,6 +150,7 @@ class _Training:
         self.ranker = _ranker(recipe, device)
         load_pretrained_part(self.ranker, backbone.dense)
         self.tables = _tables_of(recipe, self.plan, counts, backbone, device)
+        self._forward = _forward(recipe, self.tables, device)
         num_epochs = self.plan.schedule.num_epochs
         table_rates = replace(
             recipe.groups.tables, learning_rate=recipe.groups.tables.learning_rate * self.plan.rate_scale
@@ -191,19 +184,21 @@ class _Training:
         num_steps_before = self._reader.num_steps(epoch - 1) if epoch else 1
         self._thaw.begin_epoch(epoch, last_progress=epoch - 1 + (num_steps_before - 1) / num_steps_before)
         self.history.begin_epoch()
+        self.tables.take_traffic()  # of what came between the passes
         fit_epoch(
             epoch,
+            self._recipe,
             self._objective,
-            self.tables,
+            self._forward,
             self._gate,
+            self._thaw,
             self._reader,
             self._optimizer,
             self.history,
-            tables=self._recipe.tables,
-            adapts_at=self._thaw.at,
             device=self._device,
         )
-        self.history.end_epoch(heldout=evaluate(), canary=self._canary.read().to_dict())
+        facts = _lookup_facts(self._forward.take_evidence(), self.tables.take_traffic())
+        self.history.end_epoch(heldout=evaluate(), canary=self._canary.read().to_dict(), lookup=facts)
 
     def heed_the_canary(self) -> None:
         """Re-freezes the tables before a coming pass when the recipe says so and the canary reads too much."""
@@ -292,17 +287,44 @@ def _ranker(recipe: Recipe, device: torch.device) -> Ranker:
 def _tables_of(
     recipe: Recipe, plan: ArmPlan, counts: Mapping[str, Tensor], backbone: Backbone, device: torch.device
 ) -> ShardedTables:
-    tables = ShardedTables(
-        recipe.tables,
-        learning_rate=recipe.groups.tables.learning_rate,
-        device=device,
-        seed=recipe.training.seed,
-        row_update=plan.row_update,
-        counts=counts,
-    )
+    tables = _tables(recipe, recipe.groups.tables.learning_rate, device, plan.row_update, counts)
     tables.load_rows(backbone.rows)
     tables.load_state(backbone.state)
     return tables
+
+
+def _tables(
+    recipe: Recipe,
+    learning_rate: float,
+    device: torch.device,
+    row_update: RowUpdate | None = None,
+    counts: Mapping[str, Tensor] | None = None,
+) -> ShardedTables:
+    return ShardedTables(
+        recipe.tables,
+        learning_rate=learning_rate,
+        device=device,
+        seed=recipe.training.seed,
+        row_update=row_update,
+        counts=counts,
+        precision=recipe.lookup.precision,
+        can_refresh=recipe.lookup.mode == "exact",
+    )
+
+
+def _forward(recipe: Recipe, tables: ShardedTables, device: torch.device) -> PrefetchingForward:
+    return PrefetchingForward(tables, mode=recipe.lookup.mode, device=device, depth=recipe.lookup.frozen_depth)
+
+
+def _lookup_facts(evidence: Evidence, traffic: Traffic) -> dict[str, float]:
+    """What `trainer.run_history.EpochRecord` tells of a pass's lookups."""
+    return {
+        "exposed_s": evidence.exposed_s,
+        "hidden_share": evidence.hidden_share,
+        "shared_ids": traffic.shared_ids,
+        "num_collectives": traffic.num_collectives / evidence.num_steps,
+        "num_bytes": traffic.num_bytes / evidence.num_steps,
+    }
 
 
 def _groups(recipe: Recipe, ranker: Ranker, *, num_epochs: int) -> list[Group]:

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from trainer.batches.reader import SlateReader
-from trainer.embeddings.lookup import Lookup, ids_of
+from trainer.embeddings.lookup import Lookup, ids_of, look_up
 from trainer.model.ranker import Ranker
 from trainer.recipe import TablesConfig
 
@@ -27,7 +27,7 @@ def score(
     with torch.no_grad():
         for cpu_batch in reader.in_order():
             batch = cpu_batch.to(device)
-            rows = lookup.start(ids_of(batch, tables), adapting=False).wait()
+            rows = look_up(lookup, ids_of(batch, tables), adapting=False)
             scores.append(ranker(batch, rows).logits_BH.sigmoid().cpu())
     ranker.train(was_training)
     return torch.cat(scores).numpy()

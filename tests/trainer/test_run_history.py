@@ -26,7 +26,9 @@ def fed(losses: list[list[float]], *, adapting: list[bool] | None = None) -> Run
             values = {"head": torch.tensor(loss), "pairwise": torch.tensor(0.5)}
             is_adapting = adapting[epoch] if adapting else True
             history.step(epoch + step / len(of_pass), batch(), values, adapting=is_adapting)
-        history.end_epoch(heldout={"save_auc": 0.6}, canary={"self_influence": 0.0})
+        history.end_epoch(
+            heldout={"save_auc": 0.6}, canary={"self_influence": 0.0}, lookup={"exposed_s": 0.1, "hidden_share": 0.5}
+        )
     return history
 
 
@@ -70,7 +72,9 @@ def test_a_history_that_goes_on_equals_one_that_never_stopped() -> None:
     for step, loss in enumerate(losses[1]):
         values = {"head": torch.tensor(loss), "pairwise": torch.tensor(0.5)}
         resumed.step(1 + step / 2, batch(), values, adapting=True)
-    resumed.end_epoch(heldout={"save_auc": 0.6}, canary={"self_influence": 0.0})
+    resumed.end_epoch(
+        heldout={"save_auc": 0.6}, canary={"self_influence": 0.0}, lookup={"exposed_s": 0.1, "hidden_share": 0.5}
+    )
     assert resumed.curve == whole.curve
     assert [record.loss for record in resumed.epochs] == [record.loss for record in whole.epochs]
     assert resumed.epochs[1].canary == whole.epochs[1].canary

@@ -77,7 +77,7 @@ def dense_of(run: Run) -> dict[str, Tensor]:
 def without_speed(history: RunHistory) -> dict[str, Any]:
     """A history but for what a clock said."""
     content = history.to_dict()
-    clocked = {"rows_per_s": None, "duration_s": None}
+    clocked = {"rows_per_s": None, "duration_s": None, "lookup": None}
     return {**content, "epochs": [{**epoch, **clocked} for epoch in content["epochs"]]}
 
 

@@ -42,7 +42,7 @@ class Media:
         )
 
     def to(self, device: torch.device) -> "Media":
-        """The same media on another device; copies from pinned memory do not block."""
+        """The same media on another device, as `Batch.to`."""
         return Media(**_moved(self, device))
 
 
@@ -84,7 +84,7 @@ class Batch:
         return 2 * len(self.user_ids_B) + len(self.history_ids_N)
 
     def to(self, device: torch.device) -> "Batch":
-        """The same batch on another device; copies from pinned memory do not block."""
+        """The same batch on another device; copies to a GPU go through pinned memory and do not block."""
         return Batch(**_moved(self, device))
 
 
@@ -92,7 +92,8 @@ def _moved(holder: Batch | Media, device: torch.device) -> dict[str, Any]:
     moved = dict(vars(holder))
     for name, value in moved.items():
         if isinstance(value, Tensor):
-            moved[name] = value.to(device, non_blocking=True)
+            pinned = value.pin_memory() if device.type == "cuda" and value.device.type == "cpu" else value
+            moved[name] = pinned.to(device, non_blocking=True)
         elif isinstance(value, Media):
             moved[name] = value.to(device)
     return moved

@@ -1,14 +1,20 @@
 """The lookup seam: ids out, rows back.
 
-Everything above it (loop, pipelining) knows only `Lookup` and `Pending`; below it lie TorchRec's sharded collections
-(`trainer/embeddings/sharded.py`) for training and a plain table (`PlainTables`) for serving.
+Everything above it (loop, semi-synchronous pipeline) knows only `Lookup`; below it lie tables sharded over ranks
+(`trainer/embeddings/sharded.py`), TorchRec's sharded collections (`trainer/embeddings/collections.py`) and plain
+tables for serving (`PlainTables`).
+
+A lookup has two legs. `Lookup.send` takes ids to the ranks that hold their rows; it reads no row, so it may run any time
+ahead. `Lookup.read` takes the rows back as they are now. A backward pass through them is the third leg, which updates
+the tables. Each leg is complete when its call returns; who wants them to overlap with anything runs them on a lane of
+their own (`trainer/semisync`).
 
 Call sites travel together as the keys of one KeyedJaggedTensor, so that they share one exchange of ids and one of rows.
 Shape suffixes: B rows of the batch, N ids of a call site, D width of a table row.
 """
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -25,30 +31,38 @@ SITES_OF_TABLE = {USER_TABLE: (USER,), PIN_TABLE: (CANDIDATE, HISTORY)}
 Rows = Mapping[str, Tensor]
 
 
-class Pending(Protocol):
-    """A lookup on its way."""
-
-    def wait(self) -> Rows:
-        """The rows (N, D) float32 of each call site, in the order of its ids."""
-        ...
-
-
 class Lookup(Protocol):
-    """Starts lookups; the caller waits when it needs the rows."""
+    """Tables behind the seam."""
 
-    def start(self, ids: KeyedJaggedTensor, *, adapting: bool) -> Pending:
-        """Sends the ids on their way.
+    def send(self, ids: KeyedJaggedTensor) -> Any:
+        """Takes ids to the ranks that hold their rows, and returns what `read` wants; collective.
 
         Args:
             ids: Row numbers, one key a call site.
-            adapting: Whether a backward pass through the rows may update the tables. Without it the lookup runs outside
-                autograd: no gradient, no gradient exchange, no optimizer state.
+        """
+        ...
+
+    def read(self, sent: Any, *, adapting: bool) -> Rows:
+        """Takes the rows back, as they are now; collective.
+
+        Args:
+            sent: Of `send`; it is read once.
+            adapting: Whether a backward pass through the rows may update the tables; it is collective too. Without it
+                the lookup runs outside autograd: no gradient, no gradient exchange, no optimizer state.
+
+        Returns:
+            The rows (N, D) float32 of each call site, in the order of its ids.
         """
         ...
 
     def settle(self) -> None:
-        """Ends a step, after its backward pass and before the next lookup starts."""
+        """Ends an update, after its backward pass."""
         ...
+
+
+def look_up(lookup: Lookup, ids: KeyedJaggedTensor, *, adapting: bool) -> Rows:
+    """Both legs of a lookup, one after the other; see `Lookup`."""
+    return lookup.read(lookup.send(ids), adapting=adapting)
 
 
 def num_rows_of(tables: TablesConfig) -> dict[str, int]:
@@ -59,7 +73,7 @@ def num_rows_of(tables: TablesConfig) -> dict[str, int]:
 def ids_of(batch: Batch, tables: TablesConfig) -> KeyedJaggedTensor:
     """The row numbers that a batch reads, all call sites in one KeyedJaggedTensor."""
     lengths_B = batch.history_lengths_B
-    if not len(lengths_B):  # of a step with fewer slates than ranks; TorchRec wants one row, which may be empty
+    if not len(lengths_B):  # of a step with fewer slates than ranks; a KeyedJaggedTensor wants one row, empty or not
         return KeyedJaggedTensor(
             keys=[USER, CANDIDATE, HISTORY], values=batch.user_ids_B, lengths=lengths_B.new_zeros(3, dtype=torch.int32)
         )
@@ -77,27 +91,22 @@ def ids_of(batch: Batch, tables: TablesConfig) -> KeyedJaggedTensor:
     )
 
 
-class _Ready:
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
-
-    def wait(self) -> Rows:
-        return self._rows
-
-
 class PlainTables:
     """Whole tables in this process, read only: what serving and scoring look up."""
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         self._weights = weights
 
-    def start(self, ids: KeyedJaggedTensor, *, adapting: bool) -> Pending:
-        """Gathers at once; see `Lookup.start`."""
+    def send(self, ids: KeyedJaggedTensor) -> KeyedJaggedTensor:
+        """Nothing to send; see `Lookup.send`."""
+        return ids
+
+    def read(self, sent: KeyedJaggedTensor, *, adapting: bool) -> Rows:
+        """Gathers; see `Lookup.read`."""
         assert not adapting, "plain tables are read only"
-        rows = {
-            site: self._weights[table][ids[site].values()] for table, sites in SITES_OF_TABLE.items() for site in sites
+        return {
+            site: self._weights[table][sent[site].values()] for table, sites in SITES_OF_TABLE.items() for site in sites
         }
-        return _Ready(rows)
 
     def settle(self) -> None:
         """Nothing was updated; see `Lookup.settle`."""

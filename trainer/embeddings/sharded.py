@@ -1,37 +1,36 @@
-"""The tables of a training run: TorchRec's sharded collection with FBGEMM's fused row-wise Adagrad.
+"""The tables of a training run: split by rows over ranks, each part with FBGEMM's fused row-wise Adagrad.
 
 A backward pass through looked-up rows updates them at once; there is no separate optimizer step for tables.
-Shape suffixes: R rows of a table, T those that a step touches, D their width.
+
+All tables of a rank lie in one tensor (`Layout`), so a lookup of all call sites is one gather, one exchange of ids and
+one of rows, and an update is one fused kernel. Ids are deduplicated before they travel, over call sites too: each row
+that a batch reads is sent once, and so is its gradient. What is left has exactly one id a row, so no lengths travel and
+nothing is pooled.
+
+Shape suffixes: N ids of all call sites, U distinct ones, S slots of this rank, T those that a step reads, D width of
+a row.
 """
 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
+from fbgemm_gpu.split_embedding_configs import EmbOptimType
+from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation, PoolingMode
+from fbgemm_gpu.split_table_batched_embeddings_ops_training import ComputeDevice, SplitTableBatchedEmbeddingBagsCodegen
 from torch import Tensor
-from torch.distributed._shard.sharded_tensor.api import ShardedTensor
-from torchrec import EmbeddingCollection, EmbeddingConfig, JaggedTensor, KeyedJaggedTensor
-from torchrec.distributed.embedding import EmbeddingCollectionSharder, ShardedEmbeddingCollection
-from torchrec.distributed.sharding_plan import construct_module_sharding_plan, row_wise
-from torchrec.distributed.types import Awaitable, ShardingEnv
-from torchrec.optim import RowWiseAdagrad
-from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backward
+from torchrec import KeyedJaggedTensor
 
-from trainer.embeddings.lookup import SITES_OF_TABLE, Pending, Rows, num_rows_of
+from trainer.embeddings.exchange import Exchange, Precision
+from trainer.embeddings.layout import Layout
+from trainer.embeddings.lookup import SITES_OF_TABLE, Rows, num_rows_of
 from trainer.recipe import TablesConfig
 
-
-class _PendingRows:
-    def __init__(self, awaitable: Awaitable[dict[str, JaggedTensor]], *, adapting: bool) -> None:
-        self._awaitable = awaitable
-        self._adapting = adapting
-
-    def wait(self) -> Rows:
-        with torch.set_grad_enabled(self._adapting):
-            return {site: jagged.values() for site, jagged in self._awaitable.wait().items()}
+_SHARED_EVERY = 16
+_TABLE_OF_SITE = {site: table for table, sites in SITES_OF_TABLE.items() for site in sites}
 
 
 class RowUpdate(Protocol):
@@ -49,6 +48,50 @@ class RowUpdate(Protocol):
         ...
 
 
+@dataclass(kw_only=True)
+class Sent:
+    """Ids where their rows are.
+
+    Attributes:
+        sizes: Ids of each call site.
+        slots_T: int64, the slots that were asked for on this rank, by the ranks that asked, one after another.
+        places_N: Which of the rows that come back each id reads; None when they come back in the order of the ids.
+        sent: How many ids went to each rank.
+        received: How many came from each.
+        num_updates: Updates that the rows held when they were read.
+        rows_UD: The rows that came back.
+    """
+
+    sizes: Mapping[str, int]
+    slots_T: Tensor
+    places_N: Tensor | None
+    sent: list[int]
+    received: list[int]
+    num_updates: int = 0
+    rows_UD: Tensor | None = None
+
+    def by_site(self, rows_UD: Tensor) -> Rows:
+        """The rows of each call site."""
+        rows_ND = rows_UD if self.places_N is None else rows_UD.index_select(0, self.places_N)
+        return dict(zip(self.sizes, torch.split(rows_ND, list(self.sizes.values())), strict=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """What lookups and updates sent.
+
+    Attributes:
+        num_collectives: Collectives.
+        num_bytes: Bytes to other ranks.
+        shared_ids: Of the rows that a batch read on this rank, the share that the batch before it had read too; mean
+            over every `_SHARED_EVERY`-th batch. Only those can be stale.
+    """
+
+    num_collectives: int
+    num_bytes: int
+    shared_ids: float
+
+
 class ShardedTables:
     """User and pin tables, split by rows over the ranks of the default process group.
 
@@ -57,10 +100,15 @@ class ShardedTables:
     Args:
         config: Sizes.
         learning_rate: Step size of the fused optimizer.
-        device: Where this rank's shards lie.
+        device: Where this rank's rows lie.
         seed: Seed of the first rows.
         row_update: What becomes of a row's update; None, which costs nothing, takes it as it is.
         counts: Impressions of each row (R,) by table, for ``row_update``.
+        precision: Of rows that travel between ranks.
+        can_refresh: Whether `refresh` may be called; costs four bytes a row.
+
+    Attributes:
+        exchange: Between the ranks; counts what it sends.
     """
 
     def __init__(
@@ -72,103 +120,168 @@ class ShardedTables:
         seed: int,
         row_update: RowUpdate | None = None,
         counts: Mapping[str, Tensor] | None = None,
+        precision: Precision = "fp32",
+        can_refresh: bool = False,
     ) -> None:
-        collection = EmbeddingCollection(
-            tables=[
-                EmbeddingConfig(
-                    name=table,
-                    num_embeddings=num_rows,
-                    embedding_dim=config.dim,
-                    feature_names=list(SITES_OF_TABLE[table]),
-                )
-                for table, num_rows in num_rows_of(config).items()
-            ],
-            device=torch.device("meta"),
+        self.exchange = Exchange(dim=config.dim, precision=precision)
+        self._layout = Layout(num_rows_of(config), num_ranks=self.exchange.num_ranks)
+        num_slots, is_cuda = self._layout.num_slots, device.type == "cuda"
+        place = (
+            (EmbeddingLocation.DEVICE, ComputeDevice.CUDA) if is_cuda else (EmbeddingLocation.HOST, ComputeDevice.CPU)
         )
-        apply_optimizer_in_backward(RowWiseAdagrad, collection.parameters(), {"lr": learning_rate})
-        sharder = EmbeddingCollectionSharder()
-        world_size = dist.get_world_size()
-        plan = construct_module_sharding_plan(
-            collection,
-            {table: row_wise(compute_kernel="fused") for table in SITES_OF_TABLE},
-            sharder=sharder,
-            world_size=world_size,
-            local_size=world_size,
-            device_type=device.type,
+        self._fused = SplitTableBatchedEmbeddingBagsCodegen(
+            [(num_slots, config.dim, *place)],
+            optimizer=EmbOptimType.EXACT_ROWWISE_ADAGRAD,
+            learning_rate=learning_rate,
+            pooling_mode=PoolingMode.NONE,
+            device=device,
         )
-        env = ShardingEnv.from_process_group(cast(dist.ProcessGroup, dist.group.WORLD))
-        self._sharded: ShardedEmbeddingCollection = sharder.shard(collection, plan, env, device=device)
+        # Outside autograd's count of versions: a batch that was read ahead holds the weights in its graph, and its
+        # backward pass updates them as they are then.
+        (self._rows_SD,) = (weights.data for weights in self._fused.split_embedding_weights())
+        ((sums_S,),) = self._fused.split_optimizer_states()
+        self._sums_S: Tensor = sums_S.data.view(-1)
+        self._rows_SD.zero_()
         self._first_rows(config, seed)
-        self._touched = None if row_update is None else _Touched(row_update, self._weights(), counts or {})
+        self._touched = (
+            _Touched(row_update, self._rows_SD, self._of_rank(counts or {})) if row_update is not None else None
+        )
+        self._shared = _SharedIds()
+        self._num_updates = 0
+        self._updated_at_S = torch.zeros(num_slots, dtype=torch.int32, device=device) if can_refresh else None
 
-    def start(self, ids: KeyedJaggedTensor, *, adapting: bool) -> Pending:
-        """Sends ids to their shards and rows back; see `Lookup.start`."""
+    def send(self, ids: KeyedJaggedTensor) -> Sent:
+        """Takes each distinct id to the rank that holds its row; see `Lookup.send`."""
+        values = {site: ids[site].values() for site in ids.keys()}  # noqa: SIM118, it is no mapping
+        sizes = {site: len(rows_N) for site, rows_N in values.items()}
+        addresses_N = torch.cat(
+            [self._layout.addresses(_TABLE_OF_SITE[site], of_site) for site, of_site in values.items()]
+        )
+        num_ranks, num_slots = self.exchange.num_ranks, self._layout.num_slots
+        if num_ranks == 1:
+            self._shared.add(addresses_N)
+            whole = [len(addresses_N)]
+            return Sent(sizes=sizes, slots_T=addresses_N, places_N=None, sent=whole, received=whole)
+        addresses_U, places_N = torch.unique(addresses_N, return_inverse=True)
+        edges_W = torch.arange(1, num_ranks + 1, device=addresses_U.device) * num_slots
+        ends_W = torch.searchsorted(addresses_U, edges_W)
+        counts_W = torch.diff(ends_W, prepend=ends_W.new_zeros(1))
+        sent, received = counts_W.tolist(), self.exchange.counts(counts_W)
+        slots_U = (addresses_U % num_slots).to(torch.int32)
+        slots_T = self.exchange.items(slots_U, send=sent, receive=received).long()
+        self._shared.add(slots_T)
+        return Sent(sizes=sizes, slots_T=slots_T, places_N=places_N, sent=sent, received=received)
+
+    def read(self, sent: Sent, *, adapting: bool) -> Rows:
+        """Gathers the rows and takes them to the ranks that asked; see `Lookup.read`."""
         with torch.set_grad_enabled(adapting):
-            context = self._sharded.create_context()
-            shard_ids = self._sharded.input_dist(context, ids).wait().wait()
-            if adapting and self._touched is not None:
-                self._touched.remember(shard_ids)
-            return _PendingRows(self._sharded.compute_and_output_dist(context, shard_ids), adapting=adapting)
+            rows_TD = self._gather(sent.slots_T, adapting=adapting)
+            if self.exchange.num_ranks == 1:
+                rows_UD = rows_TD
+            else:
+                rows_UD = self.exchange.rows(rows_TD, send=sent.received, receive=sent.sent)
+            sent.num_updates, sent.rows_UD = self._num_updates, rows_UD.detach()
+            return sent.by_site(rows_UD)
+
+    def refresh(self, sent: Sent) -> Rows:
+        """Reads again the rows that updates have touched since they were read; collective.
+
+        Returns:
+            All rows of the call sites, equal to those that `read` would give now, outside autograd.
+        """
+        assert self._updated_at_S is not None and sent.rows_UD is not None
+        is_stale_T = self._updated_at_S[sent.slots_T] > sent.num_updates
+        stale_T = is_stale_T.nonzero().squeeze(1)
+        rows_UD = sent.rows_UD.clone()
+        if self.exchange.num_ranks == 1:
+            rows_UD[stale_T] = self._rows_SD[sent.slots_T[stale_T]]
+        else:
+            # A rank learns which of its rows are stale by their places among those it got from each other rank.
+            begins_W = torch.tensor([0, *sent.received[:-1]], device=stale_T.device).cumsum(0)
+            rank_T = torch.bucketize(stale_T, begins_W[1:], right=True)
+            counts_W = torch.bincount(rank_T, minlength=len(sent.received))
+            send, receive = counts_W.tolist(), self.exchange.counts(counts_W)
+            places = self.exchange.items((stale_T - begins_W[rank_T]).to(torch.int32), send=send, receive=receive)
+            fresh = self.exchange.rows(self._rows_SD[sent.slots_T[stale_T]], send=send, receive=receive)
+            asked_begins_W = torch.tensor([0, *sent.sent[:-1]], device=stale_T.device).cumsum(0)
+            from_rank = torch.repeat_interleave(torch.tensor(receive, device=stale_T.device))
+            rows_UD[places.long() + asked_begins_W[from_rank]] = fresh
+        sent.num_updates, sent.rows_UD = self._num_updates, rows_UD
+        return sent.by_site(rows_UD)
 
     def settle(self) -> None:
         """Finishes an update; see `Lookup.settle`."""
         if self._touched is not None:
             self._touched.settle()
 
+    def take_traffic(self) -> Traffic:
+        """What was sent since the last call."""
+        num_collectives, num_bytes = self.exchange.take_counts()
+        return Traffic(num_collectives=num_collectives, num_bytes=num_bytes, shared_ids=self._shared.take())
+
     def set_learning_rate(self, learning_rate: float) -> None:
         """Sets the step size of the coming updates."""
-        optimizer = self._sharded.fused_optimizer
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate
-        optimizer.step()  # hands the step size to the fused kernels; it updates no row
+        self._fused.set_learning_rate(learning_rate)
 
     def rows(self) -> dict[str, Tensor]:
         """The whole tables (R, D) float32 on CPU, by name; collective, empty on ranks other than 0."""
-        return {table: whole for table, shards in self._weights().items() if (whole := _gather(shards)) is not None}
+        return self._gathered(self._rows_SD)
 
     def state(self) -> dict[str, Tensor]:
         """The whole Adagrad sums (R,) float32 on CPU, by table; collective, empty on ranks other than 0."""
-        return {table: whole for table, shards in self._sums().items() if (whole := _gather(shards)) is not None}
+        return self._gathered(self._sums_S)
 
     def load_rows(self, rows: Mapping[str, Tensor]) -> None:
         """Copies this rank's part of whole tables (R, D)."""
-        _scatter(self._weights(), rows)
+        self._load(self._rows_SD, rows)
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Copies this rank's part of whole Adagrad sums (R,)."""
-        _scatter(self._sums(), state)
+        self._load(self._sums_S, state)
 
     def reset_state(self) -> None:
         """Sets the Adagrad sums to zero."""
-        for shards in self._sums().values():
-            for shard in shards.local_shards():
-                shard.tensor.zero_()
+        self._sums_S.zero_()
 
     def local_state(self) -> dict[str, Tensor]:
-        """Copies of this rank's shards of rows and optimizer state; `load_local_state` sets them again."""
-        return {name: shard.clone() for name, shard in self._local().items()}
+        """Copies of this rank's rows and optimizer state; `load_local_state` sets them again."""
+        return {name: values.clone() for name, values in self._local().items()}
 
     def load_local_state(self, state: Mapping[str, Tensor]) -> None:
-        """Sets this rank's shards to what `local_state` returned."""
-        for name, shard in self._local().items():
-            shard.copy_(state[name])
+        """Sets this rank's rows and optimizer state to what `local_state` returned."""
+        for name, values in self._local().items():
+            values.copy_(state[name])
 
     def fingerprint(self) -> str:
         """SHA-256 of the bits of this rank's rows and optimizer state."""
         digest = hashlib.sha256()
-        for shard in self._local().values():
-            digest.update(shard.cpu().contiguous().numpy().tobytes())
+        for values in self._local().values():
+            digest.update(values.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
+    def _gather(self, slots_T: Tensor, *, adapting: bool) -> Tensor:
+        if not adapting:
+            frozen_TD: Tensor = self._rows_SD.index_select(0, slots_T)
+            return frozen_TD
+        if len(slots_T):
+            rows_TD: Tensor = self._fused(slots_T, torch.arange(len(slots_T) + 1, device=slots_T.device))
+        else:  # the fused kernel wants one; gradients are exchanged all the same
+            rows_TD = self._rows_SD.new_empty(0, self._rows_SD.shape[1], requires_grad=True)
+        if self._touched is None and self._updated_at_S is None:
+            return rows_TD
+        watched_TD: Tensor = _BeforeUpdate.apply(rows_TD, self, slots_T)  # type: ignore[no-untyped-call]
+        return watched_TD
+
+    def _will_update(self, slots_T: Tensor) -> None:
+        self._num_updates += 1
+        if self._updated_at_S is not None:
+            self._updated_at_S[slots_T] = self._num_updates
+        if self._touched is not None:
+            self._touched.remember(slots_T)
+
     def _local(self) -> dict[str, Tensor]:
-        kinds = {"rows": self._weights(), "state": self._sums()}
-        local = {
-            f"{kind}.{table}.{number}": shard.tensor.detach()
-            for kind, tables in kinds.items()
-            for table, shards in tables.items()
-            for number, shard in enumerate(shards.local_shards())
-        }
-        return local | (self._touched.state if self._touched is not None else {})
+        watched = self._touched.state if self._touched is not None else {}
+        return {"rows": self._rows_SD, "state": self._sums_S, **watched}
 
     def _first_rows(self, config: TablesConfig, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -178,91 +291,100 @@ class ShardedTables:
         }
         self.load_rows(rows)
 
-    def _weights(self) -> dict[str, ShardedTensor]:
-        state = self._sharded.state_dict()
-        return {table: cast(ShardedTensor, state[f"embeddings.{table}.weight"]) for table in SITES_OF_TABLE}
+    def _load(self, values: Tensor, whole: Mapping[str, Tensor]) -> None:
+        for table, of_table in whole.items():
+            mine = of_table[self._layout.rows_of(table, self.exchange.rank)]
+            values[self._layout.slots_of(table)][: len(mine)].copy_(mine)
 
-    def _sums(self) -> dict[str, ShardedTensor]:
-        state = self._sharded.fused_optimizer.state_dict()["state"]
-        return {
-            table: cast(ShardedTensor, state[f"embeddings.{table}.weight"][f"{table}.momentum1"])
-            for table in SITES_OF_TABLE
-        }
+    def _of_rank(self, counts: Mapping[str, Tensor]) -> Tensor:
+        counts_S = torch.zeros(self._layout.num_slots, dtype=torch.int64, device=self._rows_SD.device)
+        self._load(counts_S, counts)
+        return counts_S
+
+    def _gathered(self, values: Tensor) -> dict[str, Tensor]:
+        num_ranks, is_first = self.exchange.num_ranks, self.exchange.rank == 0
+        if num_ranks == 1:
+            parts: list[Tensor] | None = [values]
+        else:
+            parts = [torch.empty_like(values) for _ in range(num_ranks)] if is_first else None
+            dist.gather(values, parts)
+        if parts is None:
+            return {}
+        whole = {}
+        for table in SITES_OF_TABLE:
+            of_ranks = []
+            for rank, part in enumerate(parts):
+                rows = self._layout.rows_of(table, rank)
+                of_ranks.append(part[self._layout.slots_of(table)][: rows.stop - rows.start].cpu())
+            whole[table] = torch.cat(of_ranks)
+        return whole
 
 
-@dataclass
-class _Shard:
-    """This rank's rows of a table, and what a row's update asks for: impressions, and the step of the last update."""
+class _SharedIds:
+    """Counts the rows that consecutive batches share, now and then: sorting ids takes time."""
 
-    rows_RD: Tensor
-    counts_R: Tensor
-    last_step_R: Tensor
+    def __init__(self) -> None:
+        self._number = self._num_ids = 0
+        self._num_shared: Tensor | int = 0
+        self._last_T: Tensor | None = None
+
+    def add(self, slots_T: Tensor) -> None:
+        self._number += 1
+        if self._last_T is not None:
+            self._num_shared = self._num_shared + torch.isin(slots_T, self._last_T).sum()
+            self._num_ids += len(slots_T)
+        self._last_T = slots_T if self._number % _SHARED_EVERY == 1 else None
+
+    def take(self) -> float:
+        share = float(self._num_shared) / self._num_ids if self._num_ids else 0.0
+        self._number = self._num_ids = 0
+        self._num_shared = 0
+        self._last_T = None
+        return share
+
+
+class _BeforeUpdate(torch.autograd.Function):
+    """Hands rows and gradients through; on the way back it tells the tables which rows an update is about to touch."""
+
+    @staticmethod
+    def forward(ctx: Any, rows_TD: Tensor, tables: ShardedTables, slots_T: Tensor) -> Tensor:
+        ctx.tables, ctx.slots_T = tables, slots_T
+        return rows_TD.view_as(rows_TD)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        ctx.tables._will_update(ctx.slots_T)
+        return gradients[0], None, None
 
 
 class _Touched:
     """Lets a `RowUpdate` have its say on the rows that a step touches."""
 
-    def __init__(
-        self, row_update: RowUpdate, weights: Mapping[str, ShardedTensor], counts: Mapping[str, Tensor]
-    ) -> None:
-        self._row_update = row_update
-        self._shards = {
-            table: _Shard(
-                rows,
-                _local_part(shards, counts[table]).to(rows.device),
-                torch.zeros(len(rows), dtype=torch.int32, device=rows.device),
-            )
-            for table, shards in weights.items()
-            if (rows := _only_shard(shards)) is not None
-        }
+    def __init__(self, row_update: RowUpdate, rows_SD: Tensor, counts_S: Tensor) -> None:
+        self._row_update, self._rows_SD, self._counts_S = row_update, rows_SD, counts_S
+        self._last_step_S = torch.zeros(len(rows_SD), dtype=torch.int32, device=rows_SD.device)
         self._step = torch.zeros((), dtype=torch.int32)
-        self._before: dict[str, tuple[Tensor, Tensor]] = {}
+        self._before: tuple[Tensor, Tensor] | None = None
 
     @property
     def state(self) -> dict[str, Tensor]:
-        """What the coming intervals are counted from; not copies."""
-        return {"step": self._step} | {f"last_step.{table}": shard.last_step_R for table, shard in self._shards.items()}
+        """What coming updates depend on beside rows and sums."""
+        return {"touched.step": self._step, "touched.last_step": self._last_step_S}
 
-    def remember(self, shard_ids: Any) -> None:
-        """Keeps the rows that the ids sent to this rank will touch, as they are before the update."""
+    def remember(self, slots_T: Tensor) -> None:
+        """Keeps the rows that an update will touch, as they are before it."""
         self._step += 1
-        for jagged in shard_ids:
-            for table, shard in self._shards.items():
-                touched_T = torch.cat([jagged[site].values() for site in SITES_OF_TABLE[table]]).unique()  # type: ignore[no-untyped-call]
-                self._before[table] = touched_T, shard.rows_RD[touched_T]
+        touched_T = slots_T.unique()  # type: ignore[no-untyped-call]
+        self._before = touched_T, self._rows_SD[touched_T]
 
     def settle(self) -> None:
         """Replaces the update of the remembered rows."""
-        for table, (touched_T, old_TD) in self._before.items():
-            shard = self._shards[table]
-            interval_T = int(self._step) - shard.last_step_R[touched_T]
-            new_TD = shard.rows_RD[touched_T]
-            kept_TD = self._row_update.apply(old_TD, new_TD, shard.counts_R[touched_T], interval_T)
-            shard.rows_RD[touched_T] = kept_TD
-            shard.last_step_R[touched_T] = int(self._step)
-        self._before.clear()
-
-
-def _only_shard(shards: ShardedTensor) -> Tensor | None:
-    """This rank's rows; row-wise sharding gives a rank one shard of a table, or none."""
-    local = shards.local_shards()
-    return local[0].tensor.detach() if local else None
-
-
-def _local_part(shards: ShardedTensor, whole_R: Tensor) -> Tensor:
-    metadata = shards.local_shards()[0].metadata
-    first = metadata.shard_offsets[0]
-    return whole_R[first : first + metadata.shard_sizes[0]]
-
-
-def _gather(shards: ShardedTensor) -> Tensor | None:
-    whole = torch.empty(shards.size()) if dist.get_rank() == 0 else None
-    shards.gather(dst=0, out=whole)
-    return whole
-
-
-def _scatter(tables: Mapping[str, ShardedTensor], whole: Mapping[str, Tensor]) -> None:
-    for table, shards in tables.items():
-        for shard in shards.local_shards():
-            first, num_rows = shard.metadata.shard_offsets[0], shard.metadata.shard_sizes[0]
-            shard.tensor.detach().copy_(whole[table][first : first + num_rows].reshape(shard.tensor.shape))
+        if self._before is None:
+            return
+        touched_T, old_TD = self._before
+        interval_T = int(self._step) - self._last_step_S[touched_T]
+        new_TD = self._rows_SD[touched_T]
+        kept_TD = self._row_update.apply(old_TD, new_TD, self._counts_S[touched_T], interval_T)
+        self._rows_SD[touched_T] = kept_TD
+        self._last_step_S[touched_T] = int(self._step)
+        self._before = None

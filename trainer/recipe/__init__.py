@@ -20,7 +20,7 @@ from trainer.recipe.thaw import (
     StatePolicy,
     ThawConfig,
 )
-from trainer.recipe.training import GroupConfig, GroupsConfig, TrainingConfig
+from trainer.recipe.training import GroupConfig, GroupsConfig, LookupConfig, TrainingConfig
 
 __all__ = [
     "Arm",
@@ -31,6 +31,7 @@ __all__ = [
     "GroupsConfig",
     "GuardConfig",
     "LogsConfig",
+    "LookupConfig",
     "LossesConfig",
     "ModelConfig",
     "PathsConfig",

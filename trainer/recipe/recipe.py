@@ -15,7 +15,7 @@ from trainer.recipe.data import BackboneConfig, LogsConfig, WindowConfig
 from trainer.recipe.judging import EvaluationConfig, GateConfig
 from trainer.recipe.model import LossesConfig, ModelConfig, TablesConfig, VlmConfig
 from trainer.recipe.thaw import GuardConfig, RemediesConfig, RemedyArm, RouteArm, RoutesConfig, ThawConfig
-from trainer.recipe.training import GroupsConfig, TrainingConfig
+from trainer.recipe.training import GroupsConfig, LookupConfig, TrainingConfig
 from trainer.recipe.types import STRICT_KEYS
 
 
@@ -40,6 +40,7 @@ class Recipe:
     guard: GuardConfig = GuardConfig()
     groups: GroupsConfig = GroupsConfig()
     training: TrainingConfig = TrainingConfig()
+    lookup: LookupConfig = LookupConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     gate: GateConfig = GateConfig()
 

@@ -1,10 +1,10 @@
-"""Sections on training: the loop, and the schedule of each group of parameters."""
+"""Sections on training: the loop, its lookups, and the schedule of each group of parameters."""
 
 from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
-from trainer.recipe.types import STRICT_KEYS, NonNegativeFloat, PositiveFloat, PositiveInt
+from trainer.recipe.types import STRICT_KEYS, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT_KEYS)
@@ -14,12 +14,35 @@ class TrainingConfig:
     Attributes:
         num_ranks: Processes that ``torchrun`` starts, one device each.
         batch_rows: Impressions a step, all ranks together; whole slates, so a step may hold a few more or less.
+        num_micro_batches: Parts that the network runs one after another before a step's one update; each step is
+            looked up at once. Less memory, same gradients but for negatives, which come from the same part.
         seed: Seed of initialisation, of the order of slates and of dropout.
+        profile_steps: Steps of the last pass to trace, from its second on; 0 is none. The trace lies beside the run's
+            history, as ``trace.json``, for https://ui.perfetto.dev.
     """
 
     num_ranks: PositiveInt = 1
     batch_rows: PositiveInt = 128
+    num_micro_batches: PositiveInt = 1
     seed: int = 0
+    profile_steps: NonNegativeInt = 0
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT_KEYS)
+class LookupConfig:
+    """How rows are looked up across ranks, and when (``trainer/semisync``).
+
+    Attributes:
+        mode: ``sync`` looks up when a step begins. ``semi`` overlaps lookups with the network; rows are at most one
+            update stale. ``exact`` does too, then reads again the rows that the last update touched: the same as
+            ``sync``, bit for bit.
+        frozen_depth: Batches that are read ahead while the tables are frozen, unless ``sync``.
+        precision: Of rows on their way between ranks, and of their gradients (``bf16`` where rows are ``int8``).
+    """
+
+    mode: Literal["sync", "semi", "exact"] = "semi"
+    frozen_depth: PositiveInt = 2
+    precision: Literal["fp32", "fp16", "bf16", "int8"] = "fp32"
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT_KEYS)

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from trainer.batches.batch import Batch
 from trainer.batches.columns import Columns, Ints
 from trainer.batches.reader import SlateReader, slate_starts
-from trainer.embeddings.lookup import Lookup, Rows, ids_of
+from trainer.embeddings.lookup import Lookup, Rows, ids_of, look_up
 from trainer.model.ranker import Ranker
 from trainer.recipe import TablesConfig
 
@@ -130,7 +130,7 @@ class Canary:
         )
 
     def _rows(self, batch: Batch) -> Rows:
-        rows: Mapping[str, Tensor] = self._lookup.start(ids_of(batch, self._tables), adapting=False).wait()
+        rows: Mapping[str, Tensor] = look_up(self._lookup, ids_of(batch, self._tables), adapting=False)
         return {site: values.clone() for site, values in rows.items()}
 
     def _loss(self, batch: Batch, rows: Rows) -> float:

@@ -29,6 +29,17 @@ class Thawable(Protocol):
         ...
 
 
+class AlwaysAdapting:
+    """For tables without a schedule: they adapt in every step."""
+
+    def adapts_at(self, progress: float) -> bool:
+        """True; see `Thaw.adapts_at`."""
+        return True
+
+    def prepare(self, progress: float) -> None:
+        """Nothing to do; see `Thaw.prepare`."""
+
+
 class Thaw:
     """Says at each step whether tables adapt, and prepares them for it.
 
@@ -71,15 +82,19 @@ class Thaw:
             self._tables.load_rows(self._backbone_rows)
             self._was_adapting = False
 
-    def at(self, progress: float) -> bool:
+    def adapts_at(self, progress: float) -> bool:
         """Whether the tables adapt in the step that begins at ``progress`` epochs."""
-        adapting = self._schedule.adapts_at(progress) and not self._is_refrozen
-        if adapting and not self._was_adapting:
+        return self._schedule.adapts_at(progress) and not self._is_refrozen
+
+    def prepare(self, progress: float) -> None:
+        """Readies the tables for the step that begins at ``progress`` epochs, and in which they adapt.
+
+        It may be called for a step more than once, and for the step after it in between.
+        """
+        if not self._was_adapting:
             self._apply_policy()
-        if adapting:
-            self._set_learning_rate(self._schedule.learning_rate_at(progress))
-        self._was_adapting = adapting
-        return adapting
+        self._was_adapting = True
+        self._set_learning_rate(self._schedule.learning_rate_at(progress))
 
     def refreeze(self) -> None:
         """Takes the tables back to the backbone's rows and state, for good.

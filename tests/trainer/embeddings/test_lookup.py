@@ -4,7 +4,17 @@ import torch
 from tests.trainer import tiny
 from trainer.batches.reader import SlateReader
 from trainer.embeddings.hashing import hash_rows
-from trainer.embeddings.lookup import CANDIDATE, HISTORY, PIN_TABLE, USER, USER_TABLE, PlainTables, ids_of, num_rows_of
+from trainer.embeddings.lookup import (
+    CANDIDATE,
+    HISTORY,
+    PIN_TABLE,
+    USER,
+    USER_TABLE,
+    PlainTables,
+    ids_of,
+    look_up,
+    num_rows_of,
+)
 
 
 def test_call_sites_travel_together_as_hashed_rows() -> None:
@@ -26,7 +36,7 @@ def test_one_pin_table_serves_candidates_and_histories() -> None:
     weights = {table: torch.randn(rows, config.dim) for table, rows in num_rows_of(config).items()}
     batch = next(SlateReader(tiny.columns(), batch_rows=16, seed=0).in_order())
     ids = ids_of(batch, config)
-    rows = PlainTables(weights).start(ids, adapting=False).wait()
+    rows = look_up(PlainTables(weights), ids, adapting=False)
     assert torch.equal(rows[HISTORY], weights[PIN_TABLE][ids[HISTORY].values()])
     assert torch.equal(rows[CANDIDATE], weights[PIN_TABLE][ids[CANDIDATE].values()])
     assert torch.equal(rows[USER], weights[USER_TABLE][ids[USER].values()])
@@ -34,7 +44,8 @@ def test_one_pin_table_serves_candidates_and_histories() -> None:
 
 def test_plain_tables_never_adapt() -> None:
     with pytest.raises(AssertionError, match="read only"):
-        PlainTables({}).start(
+        look_up(
+            PlainTables({}),
             ids_of(next(SlateReader(tiny.columns(), batch_rows=4, seed=0).in_order()), tiny.recipe().tables),
             adapting=True,
         )

@@ -25,7 +25,7 @@ from tests.trainer.embeddings.test_sharded import (
     loss_of,
     of_rank,
 )
-from trainer.embeddings.lookup import PIN_TABLE, USER_TABLE
+from trainer.embeddings.lookup import PIN_TABLE, USER_TABLE, look_up
 from trainer.embeddings.sharded import RowUpdate, ShardedTables
 from trainer.thaw.remedies import FrequencyRate, Shrinkage
 
@@ -46,10 +46,10 @@ def tables_with(update: str | None) -> ShardedTables:
 def step(tables: ShardedTables, seed: int) -> None:
     """A step as the loop makes it; ranks share its examples, and a frozen lookup comes between."""
     rank, num_ranks = dist.get_rank(), dist.get_world_size()
-    rows = tables.start(of_rank(ids(seed, num_rows=4), rank, num_ranks), adapting=True).wait()
+    rows = look_up(tables, of_rank(ids(seed, num_rows=4), rank, num_ranks), adapting=True)
     torch.autograd.backward(loss_of(rows) * num_ranks)
     tables.settle()
-    tables.start(of_rank(ids(seed + 99), rank, num_ranks), adapting=False).wait()
+    look_up(tables, of_rank(ids(seed + 99), rank, num_ranks), adapting=False)
     tables.settle()
 
 

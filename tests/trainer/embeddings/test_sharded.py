@@ -15,7 +15,7 @@ from torch import Tensor
 from torchrec import KeyedJaggedTensor
 
 from tests.trainer.conftest import TwoRanks
-from trainer.embeddings.lookup import CANDIDATE, HISTORY, PIN_TABLE, USER, USER_TABLE, PlainTables, Rows
+from trainer.embeddings.lookup import CANDIDATE, HISTORY, PIN_TABLE, USER, USER_TABLE, PlainTables, Rows, look_up
 from trainer.embeddings.sharded import ShardedTables
 from trainer.recipe import TablesConfig
 
@@ -93,18 +93,18 @@ def tables(one_rank: torch.device) -> ShardedTables:
 def test_rows_come_back_in_the_order_of_their_ids(tables: ShardedTables) -> None:
     whole, asked = tables.rows(), ids(0)
     for adapting in (False, True):
-        found = tables.start(asked, adapting=adapting).wait()
+        found = look_up(tables, asked, adapting=adapting)
         for site, table in SITES.items():
             assert torch.equal(found[site].detach(), whole[table][asked[site].values()])
 
 
 def test_a_frozen_lookup_has_no_gradient_and_changes_no_bit(tables: ShardedTables) -> None:
     torch.autograd.backward(
-        loss_of(tables.start(ids(0), adapting=True).wait())
+        loss_of(look_up(tables, ids(0), adapting=True))
     )  # so that there is optimizer state to leave alone
     before = tables.fingerprint()
     for seed in range(3):
-        rows = tables.start(ids(seed), adapting=False).wait()
+        rows = look_up(tables, ids(seed), adapting=False)
         assert not any(found.requires_grad for found in rows.values())
         weight = torch.ones(1, requires_grad=True)
         torch.autograd.backward((weight * loss_of(rows)).sum())
@@ -113,7 +113,7 @@ def test_a_frozen_lookup_has_no_gradient_and_changes_no_bit(tables: ShardedTable
 
 def test_an_adapting_lookup_without_a_backward_pass_changes_no_bit(tables: ShardedTables) -> None:
     before = tables.fingerprint()
-    rows = tables.start(ids(0), adapting=True).wait()
+    rows = look_up(tables, ids(0), adapting=True)
     assert all(found.requires_grad for found in rows.values())
     assert tables.fingerprint() == before
 
@@ -125,7 +125,7 @@ def test_an_adapting_lookup_updates_the_rows_it_read_by_row_wise_adagrad(tables:
     touched: dict[str, set[int]] = {USER_TABLE: set(), PIN_TABLE: set()}
     for seed in range(3):
         asked = ids(seed)
-        torch.autograd.backward(loss_of(tables.start(asked, adapting=True).wait()))
+        torch.autograd.backward(loss_of(look_up(tables, asked, adapting=True)))
         adagrad_step(rows, sums, asked)
         for site, table in SITES.items():
             touched[table] |= set(asked[site].values().tolist())
@@ -157,7 +157,7 @@ def test_loaded_state_is_what_the_next_step_uses(tables: ShardedTables) -> None:
     state = {table: torch.rand_like(values) + 1 for table, values in tables.state().items()}
     tables.load_state(state)
     rows, sums = arrays(tables.rows()), arrays(state)
-    torch.autograd.backward(loss_of(tables.start(ids(0), adapting=True).wait()))
+    torch.autograd.backward(loss_of(look_up(tables, ids(0), adapting=True)))
     adagrad_step(rows, sums, ids(0))
     assert_equal(tables.rows(), rows, rtol=1e-5)
 
@@ -186,8 +186,8 @@ def test_first_rows_are_the_seed_s_with_deviation_by_width(one_rank: torch.devic
 def test_plain_tables_give_the_same_rows(tables: ShardedTables) -> None:
     plain = PlainTables(tables.rows())
     for seed in range(3):
-        sharded = tables.start(ids(seed), adapting=False).wait()
-        found = plain.start(ids(seed), adapting=False).wait()
+        sharded = look_up(tables, ids(seed), adapting=False)
+        found = look_up(plain, ids(seed), adapting=False)
         assert found.keys() == sharded.keys()
         assert all(torch.equal(found[site], sharded[site]) for site in SITES)
 
@@ -199,10 +199,10 @@ def _three_steps() -> dict[str, Any]:
     found: dict[str, Any] = {"first": tables.rows(), "fingerprints": [tables.fingerprint()], "are_right": []}
     for seed in range(3):
         asked = of_rank(ids(seed), rank, num_ranks)
-        tables.start(asked, adapting=False).wait()
+        look_up(tables, asked, adapting=False)
         found["fingerprints"].append(tables.fingerprint())
         whole = PlainTables(_on_all_ranks(tables.rows()))
-        rows, wanted = tables.start(asked, adapting=True).wait(), whole.start(asked, adapting=False).wait()
+        rows, wanted = look_up(tables, asked, adapting=True), look_up(whole, asked, adapting=False)
         found["are_right"] += [torch.equal(rows[site], wanted[site]) for site in SITES]
         torch.autograd.backward(loss_of(rows) * num_ranks)
         found["fingerprints"].append(tables.fingerprint())
@@ -242,7 +242,7 @@ def test_a_learning_rate_is_what_the_coming_steps_use(tables: ShardedTables) -> 
         if seed:
             tables.set_learning_rate(rate)
         assert tables.fingerprint() == before, "setting a step size updates no row"
-        torch.autograd.backward(loss_of(tables.start(ids(seed), adapting=True).wait()))
+        torch.autograd.backward(loss_of(look_up(tables, ids(seed), adapting=True)))
         adagrad_step(rows, sums, ids(seed), rate)
         assert_equal(tables.rows(), rows, rtol=1e-5)
         assert_equal(tables.state(), sums, rtol=1e-5)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tests.trainer import tiny
 from trainer.batches.batch import Batch
 from trainer.batches.reader import SlateReader
-from trainer.embeddings.lookup import PIN_TABLE, USER_TABLE, PlainTables, Rows, ids_of, num_rows_of
+from trainer.embeddings.lookup import PIN_TABLE, USER_TABLE, PlainTables, Rows, ids_of, look_up, num_rows_of
 from trainer.model.losses import PretrainingObjective, RankingObjective, contrastive, pairwise
 from trainer.model.ranker import Ranker
 from trainer.recipe import Recipe
@@ -132,7 +132,7 @@ def rows_of(batch: Batch, recipe: Recipe) -> Rows:
     tables = {
         name: torch.randn(sizes[name], recipe.tables.dim, generator=generator) for name in (USER_TABLE, PIN_TABLE)
     }
-    return PlainTables(tables).start(ids_of(batch, recipe.tables), adapting=False).wait()
+    return look_up(PlainTables(tables), ids_of(batch, recipe.tables), adapting=False)
 
 
 def test_the_objective_weighs_heads_and_losses(recipe: Recipe, ranker: Ranker) -> None:

@@ -8,7 +8,7 @@ from tests.trainer import tiny
 from trainer.batches.batch import Batch
 from trainer.batches.columns import Columns
 from trainer.batches.reader import SlateReader
-from trainer.embeddings.lookup import CANDIDATE, HISTORY, USER, PlainTables, Rows, ids_of, num_rows_of
+from trainer.embeddings.lookup import CANDIDATE, HISTORY, USER, PlainTables, Rows, ids_of, look_up, num_rows_of
 from trainer.model.ranker import Ranker, Standardize
 from trainer.model.two_tower import TwoTower
 from trainer.recipe import Recipe
@@ -35,7 +35,7 @@ def rows_of(batch: Batch, recipe: Recipe) -> dict[str, torch.Tensor]:
         name: torch.randn(num_rows, recipe.tables.dim, generator=generator)
         for name, num_rows in num_rows_of(recipe.tables).items()
     }
-    return dict(PlainTables(tables).start(ids_of(batch, recipe.tables), adapting=False).wait())
+    return dict(look_up(PlainTables(tables), ids_of(batch, recipe.tables), adapting=False))
 
 
 def test_a_row_scores_the_same_in_any_company(recipe: Recipe, ranker: Ranker) -> None:

@@ -26,6 +26,7 @@ from trainer.embeddings.lookup import (
     USER,
     PlainTables,
     ids_of,
+    look_up,
     num_rows_of,
 )
 from trainer.embeddings.sharded import ShardedTables
@@ -71,7 +72,7 @@ def whole_rows() -> dict[str, Tensor]:
 
 def looked_up() -> tuple[Grads, Grads]:
     """Rows as an adapting lookup gives them, within a graph, and the leaves behind them."""
-    found = PlainTables(whole_rows()).start(asked(), adapting=False).wait()
+    found = look_up(PlainTables(whole_rows()), asked(), adapting=False)
     leaves = {site: rows.clone().requires_grad_() for site, rows in found.items()}
     return {site: leaf * 1.0 for site, leaf in leaves.items()}, leaves
 
@@ -167,7 +168,7 @@ def test_losses_with_the_same_routes_are_differentiated_together(arm: str, wante
 
 @pytest.mark.parametrize("arm", ROUTE_ARMS)
 def test_frozen_rows_pass_a_gate_of_any_routes_untouched(arm: str) -> None:
-    rows = PlainTables(whole_rows()).start(asked(), adapting=False).wait()
+    rows = look_up(PlainTables(whole_rows()), asked(), adapting=False)
     passage = Gate(plan_of(tiny.recipe({"thaw.arm": arm})).routes).open(rows, asked(), 0.0, adapting=False)
     assert all(passage.rows[site] is rows[site] for site in SITES)
     assert Backwards(passage).counts == {"head": 1, "pairwise": 1, "contrastive": 1}
@@ -230,7 +231,7 @@ def tables(one_rank: torch.device) -> ShardedTables:
 def moved(tables: ShardedTables, gate: Gate, progress: float = 0.0) -> dict[str, set[int]]:
     """Rows of each table whose bits, or whose state's, one step changes."""
     before, state = tables.rows(), tables.state()
-    passage = gate.open(tables.start(asked(), adapting=True).wait(), asked(), progress, adapting=True)
+    passage = gate.open(look_up(tables, asked(), adapting=True), asked(), progress, adapting=True)
     passage.backward(objective()(batch(), passage.rows))
     found = {}
     for table, rows in tables.rows().items():

@@ -1,0 +1,1 @@
+"""The semi-synchronous pipeline: lookups that run beside the network, at most one update stale."""
