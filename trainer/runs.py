@@ -87,7 +87,7 @@ def pretrain(recipe: Recipe, columns: Columns, *, device: torch.device) -> Run:
     ranker = _ranker(recipe, device)
     ranker.user_features.fit(torch.tensor(columns.user_features))
     ranker.pin_features.fit(torch.tensor(columns.pin_features))
-    tables = _tables(recipe, recipe.groups.tables.learning_rate, device)
+    tables = _tables(recipe, device, seed=recipe.training.seed)
     forward = _forward(recipe, tables, device)
     objective = PretrainingObjective(ranker.two_tower, recipe.losses, num_ranks=dist.get_world_size())
     num_epochs = recipe.backbone.num_epochs
@@ -287,7 +287,7 @@ def _ranker(recipe: Recipe, device: torch.device) -> Ranker:
 def _tables_of(
     recipe: Recipe, plan: ArmPlan, counts: Mapping[str, Tensor], backbone: Backbone, device: torch.device
 ) -> ShardedTables:
-    tables = _tables(recipe, recipe.groups.tables.learning_rate, device, plan.row_update, counts)
+    tables = _tables(recipe, device, row_update=plan.row_update, counts=counts)
     tables.load_rows(backbone.rows)
     tables.load_state(backbone.state)
     return tables
@@ -295,16 +295,17 @@ def _tables_of(
 
 def _tables(
     recipe: Recipe,
-    learning_rate: float,
     device: torch.device,
+    *,
+    seed: int | None = None,
     row_update: RowUpdate | None = None,
     counts: Mapping[str, Tensor] | None = None,
 ) -> ShardedTables:
     return ShardedTables(
         recipe.tables,
-        learning_rate=learning_rate,
+        learning_rate=recipe.groups.tables.learning_rate,
         device=device,
-        seed=recipe.training.seed,
+        seed=seed,
         row_update=row_update,
         counts=counts,
         precision=recipe.lookup.precision,

@@ -47,7 +47,12 @@ def fingerprint_of(backbone: Backbone) -> str:
     return tables.fingerprint()
 
 
-MEMORABLE = {"tables.num_user_rows": "2003", "groups.tables.learning_rate": "0.3", "guard.num_rows": "9999"}
+MEMORABLE = {
+    "tables.num_user_rows": "2003",
+    "groups.tables.learning_rate": "0.3",
+    "guard.num_rows": "9999",
+    "lookup.mode": "sync",
+}
 
 
 def memorable() -> Columns:

@@ -4,10 +4,10 @@ Everything above it (loop, semi-synchronous pipeline) knows only `Lookup`; below
 (`trainer/embeddings/sharded.py`), TorchRec's sharded collections (`trainer/embeddings/collections.py`) and plain
 tables for serving (`PlainTables`).
 
-A lookup has two legs. `Lookup.send` takes ids to the ranks that hold their rows; it reads no row, so it may run any time
-ahead. `Lookup.read` takes the rows back as they are now. A backward pass through them is the third leg, which updates
-the tables. Each leg is complete when its call returns; who wants them to overlap with anything runs them on a lane of
-their own (`trainer/semisync`).
+A lookup has two legs. `Lookup.send` takes ids to the ranks that hold their rows; it reads no row, so it may run any
+time ahead. `Lookup.read` takes the rows back as they are now. A backward pass through them is the third leg, which
+updates the tables. Each leg is complete when its call returns; who wants them to overlap with anything runs them on a
+lane of their own (`trainer/semisync`).
 
 Call sites travel together as the keys of one KeyedJaggedTensor, so that they share one exchange of ids and one of rows.
 Shape suffixes: B rows of the batch, N ids of a call site, D width of a table row.

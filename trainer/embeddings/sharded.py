@@ -95,13 +95,14 @@ class Traffic:
 class ShardedTables:
     """User and pin tables, split by rows over the ranks of the default process group.
 
-    Rows start from a normal distribution with standard deviation 1 / sqrt(D), the same whatever the number of ranks.
+    Rows start from a normal distribution with standard deviation 1 / sqrt(D), the same whatever the number of ranks, or
+    from zeros, to be loaded.
 
     Args:
         config: Sizes.
         learning_rate: Step size of the fused optimizer.
         device: Where this rank's rows lie.
-        seed: Seed of the first rows.
+        seed: Seed of the first rows; None leaves them zero.
         row_update: What becomes of a row's update; None, which costs nothing, takes it as it is.
         counts: Impressions of each row (R,) by table, for ``row_update``.
         precision: Of rows that travel between ranks.
@@ -117,7 +118,7 @@ class ShardedTables:
         *,
         learning_rate: float,
         device: torch.device,
-        seed: int,
+        seed: int | None,
         row_update: RowUpdate | None = None,
         counts: Mapping[str, Tensor] | None = None,
         precision: Precision = "fp32",
@@ -142,7 +143,8 @@ class ShardedTables:
         ((sums_S,),) = self._fused.split_optimizer_states()
         self._sums_S: Tensor = sums_S.data.view(-1)
         self._rows_SD.zero_()
-        self._first_rows(config, seed)
+        if seed is not None:
+            self._first_rows(config, seed)
         self._touched = (
             _Touched(row_update, self._rows_SD, self._of_rank(counts or {})) if row_update is not None else None
         )
