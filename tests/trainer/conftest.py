@@ -1,4 +1,4 @@
-"""Process groups for the core's tests: this process alone, and two more that run what a test sends them."""
+"""Process groups for the core's tests: this process alone, and more that run what a test sends them."""
 
 import multiprocessing
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-TwoRanks = Callable[..., list[Any]]
+Ranks = Callable[..., list[Any]]
 
 
 @pytest.fixture(scope="session")
@@ -31,24 +31,33 @@ def tiny_backbone(one_rank: Any) -> Any:
 
 
 @pytest.fixture(scope="session")
-def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoRanks]:
+def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     """Runs a module's function in each of two processes that share a gloo group; gives what they return, by rank."""
-    # Importing takes seconds, so one process does it, before it has threads, and the two are forked from it.
+    yield from _ranks(2, tmp_path_factory.mktemp("two_ranks") / "store")
+
+
+@pytest.fixture(scope="session")
+def four_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    """`two_ranks` of four."""
+    yield from _ranks(4, tmp_path_factory.mktemp("four_ranks") / "store")
+
+
+def _ranks(number: int, store: Path) -> Iterator[Ranks]:
+    # Importing takes seconds, so one process does it, before it has threads, and the others are forked from it.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["trainer.runs"])
     next_rank = context.Value("i", 0)
-    store = tmp_path_factory.mktemp("two_ranks") / "store"
-    with ProcessPoolExecutor(2, context, initializer=_join_group, initargs=(store, next_rank)) as pool:
+    with ProcessPoolExecutor(number, context, initializer=_join_group, initargs=(store, next_rank, number)) as pool:
 
         def run(function: Callable[..., Any], *args: Any) -> list[Any]:
-            tasks = [pool.submit(_on_rank, function, *args) for _ in range(2)]
+            tasks = [pool.submit(_on_rank, function, *args) for _ in range(number)]
             by_rank = dict(task.result(timeout=120) for task in tasks)
-            return [by_rank[0], by_rank[1]]
+            return [by_rank[rank] for rank in range(number)]
 
         yield run
 
 
-def _join_group(store: Path, next_rank: "Synchronized[int]") -> None:
+def _join_group(store: Path, next_rank: "Synchronized[int]", number: int) -> None:
     import torch
     import torch.distributed as dist
 
@@ -56,7 +65,7 @@ def _join_group(store: Path, next_rank: "Synchronized[int]") -> None:
         rank = next_rank.value
         next_rank.value += 1
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=store.as_uri(), rank=rank, world_size=2)
+    dist.init_process_group("gloo", init_method=store.as_uri(), rank=rank, world_size=number)
 
 
 def _on_rank(function: Callable[..., Any], *args: Any) -> tuple[int, Any]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tests.trainer import tiny
-from tests.trainer.conftest import TwoRanks
+from tests.trainer.conftest import Ranks
 from tests.trainer.tiny_runs import (
     COLUMNS,
     CPU,
@@ -253,7 +253,7 @@ def _pretrained() -> dict[str, Any]:
     return {"rows": run.tables.rows(), "dense": dense_of(run)}
 
 
-def test_ranks_pretrain_one_network(two_ranks: TwoRanks) -> None:
+def test_ranks_pretrain_one_network(two_ranks: Ranks) -> None:
     first, second = two_ranks(_pretrained)
     torch.manual_seed(tiny.recipe().training.seed)
     untrained = Ranker(tiny.recipe()).state_dict()
@@ -283,7 +283,7 @@ def _on_ranks(backbone: Backbone) -> dict[str, dict[str, Any]]:
     return found
 
 
-def test_two_ranks_train_by_every_kind_of_arm_as_one_does(backbone: Backbone, two_ranks: TwoRanks) -> None:
+def test_two_ranks_train_by_every_kind_of_arm_as_one_does(backbone: Backbone, two_ranks: Ranks) -> None:
     alone, (first, second) = _on_ranks(backbone), two_ranks(_on_ranks, backbone)
     for arm in ON_RANKS:
         assert second[arm]["canary"] == first[arm]["canary"], "ranks read the same"
@@ -310,7 +310,7 @@ def _with_an_encoder(backbone: Backbone) -> tuple[dict[str, Tensor], dict[str, T
     return found[0], found[1]
 
 
-def test_a_frozen_encoder_keeps_every_bit_while_its_projection_trains(backbone: Backbone, two_ranks: TwoRanks) -> None:
+def test_a_frozen_encoder_keeps_every_bit_while_its_projection_trains(backbone: Backbone, two_ranks: Ranks) -> None:
     torch.manual_seed(tiny.recipe().training.seed)
     before = Ranker(recipe(settings={"vlm.encoder": "builtin"})).state_dict()
     for frozen, thawed in (_with_an_encoder(backbone), *two_ranks(_with_an_encoder, backbone)):

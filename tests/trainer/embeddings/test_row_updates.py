@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from tests.trainer.conftest import TwoRanks
+from tests.trainer.conftest import Ranks
 from tests.trainer.embeddings.test_sharded import (
     CONFIG,
     CPU,
@@ -104,7 +104,7 @@ def _all_steps() -> dict[str, dict[str, Any]]:
     return {update: steps(update) for update in UPDATES}
 
 
-def test_two_ranks_update_the_rows_as_one(one_rank: torch.device, two_ranks: TwoRanks) -> None:
+def test_two_ranks_update_the_rows_as_one(one_rank: torch.device, two_ranks: Ranks) -> None:
     alone, (first, _) = _all_steps(), two_ranks(_all_steps)
     for update, found in first.items():
         assert_equal(found["rows"], alone[update]["rows"], rtol=1e-5)

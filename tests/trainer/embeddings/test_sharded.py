@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torchrec import KeyedJaggedTensor
 
-from tests.trainer.conftest import TwoRanks
+from tests.trainer.conftest import Ranks
 from trainer.embeddings.lookup import CANDIDATE, HISTORY, PIN_TABLE, USER, USER_TABLE, PlainTables, Rows, look_up
 from trainer.embeddings.sharded import ShardedTables
 from trainer.recipe import TablesConfig
@@ -221,7 +221,7 @@ def _as_arrays(value: Any) -> Any:
     return arrays(value, np.float32) if isinstance(value, dict) else value
 
 
-def test_two_ranks_make_the_tables_of_one(one_rank: torch.device, two_ranks: TwoRanks) -> None:
+def test_two_ranks_make_the_tables_of_one(one_rank: torch.device, two_ranks: Ranks) -> None:
     alone, (first, second) = _three_steps(), two_ranks(_three_steps)
     assert_equal(first["first"], alone["first"])
     # Only the order in which a row's gradients are summed differs.
