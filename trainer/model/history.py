@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer.batches.batch import Batch
+from trainer.embeddings.small import SmallTable
 from trainer.model.transformer import Block
 from trainer.recipe import ModelConfig
 
@@ -24,7 +25,7 @@ class HistoryTransformer(nn.Module):
         super().__init__()
         self._length = config.history_length
         self.width = 2 * dim
-        self.action = nn.Embedding(NUM_ACTIONS, dim)
+        self.action = SmallTable(NUM_ACTIONS, dim)
         self.position = nn.Parameter(torch.zeros(config.history_length, self.width))
         self.blocks = nn.ModuleList(
             Block(self.width, num_heads=config.num_attention_heads) for _ in range(config.num_transformer_layers)
