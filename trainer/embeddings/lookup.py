@@ -9,7 +9,8 @@ time ahead. `Lookup.read` takes the rows back as they are now. A backward pass t
 updates the tables. Each leg is complete when its call returns; who wants them to overlap with anything runs them on a
 lane of their own (`trainer/semisync`).
 
-Call sites travel together as the keys of one KeyedJaggedTensor, so that they share one exchange of ids and one of rows.
+Call sites travel together, so that they share one exchange of ids and one of rows. Which ids belong to which sample is
+the model's business: our tables give one row an id, so no lengths travel.
 Shape suffixes: B rows of the batch, N ids of a call site, D width of a table row.
 """
 
@@ -18,7 +19,6 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torchrec import KeyedJaggedTensor
 
 from trainer.batches.batch import Batch
 from trainer.embeddings.hashing import hash_rows
@@ -27,18 +27,22 @@ from trainer.recipe import TablesConfig
 USER_TABLE, PIN_TABLE = "user", "pin"
 USER, CANDIDATE, HISTORY = "user", "candidate", "history"
 SITES_OF_TABLE = {USER_TABLE: (USER,), PIN_TABLE: (CANDIDATE, HISTORY)}
+TABLE_OF_SITE = {site: table for table, sites in SITES_OF_TABLE.items() for site in sites}
 
+Ids = Mapping[str, Tensor]
+"""Row numbers (N,) int64 by call site."""
 Rows = Mapping[str, Tensor]
+"""Rows (N, D) float32 by call site, in the order of its ids."""
 
 
 class Lookup(Protocol):
     """Tables behind the seam."""
 
-    def send(self, ids: KeyedJaggedTensor) -> Any:
+    def send(self, ids: Any) -> Any:
         """Takes ids to the ranks that hold their rows, and returns what `read` wants; collective.
 
         Args:
-            ids: Row numbers, one key a call site.
+            ids: `Ids`; for TorchRec's collections a KeyedJaggedTensor, one key a call site.
         """
         ...
 
@@ -51,7 +55,7 @@ class Lookup(Protocol):
                 the lookup runs outside autograd: no gradient, no gradient exchange, no optimizer state.
 
         Returns:
-            The rows (N, D) float32 of each call site, in the order of its ids.
+            The rows of each call site.
         """
         ...
 
@@ -60,7 +64,7 @@ class Lookup(Protocol):
         ...
 
 
-def look_up(lookup: Lookup, ids: KeyedJaggedTensor, *, adapting: bool) -> Rows:
+def look_up(lookup: Lookup, ids: Any, *, adapting: bool) -> Rows:
     """Both legs of a lookup, one after the other; see `Lookup`."""
     return lookup.read(lookup.send(ids), adapting=adapting)
 
@@ -70,25 +74,15 @@ def num_rows_of(tables: TablesConfig) -> dict[str, int]:
     return {USER_TABLE: tables.num_user_rows, PIN_TABLE: tables.num_pin_rows}
 
 
-def ids_of(batch: Batch, tables: TablesConfig) -> KeyedJaggedTensor:
-    """The row numbers that a batch reads, all call sites in one KeyedJaggedTensor."""
-    lengths_B = batch.history_lengths_B
-    if not len(lengths_B):  # of a step with fewer slates than ranks; a KeyedJaggedTensor wants one row, empty or not
-        return KeyedJaggedTensor(
-            keys=[USER, CANDIDATE, HISTORY], values=batch.user_ids_B, lengths=lengths_B.new_zeros(3, dtype=torch.int32)
-        )
-    ones_B = torch.ones_like(lengths_B)
+def ids_of(batch: Batch, tables: TablesConfig) -> Ids:
+    """The row numbers that a batch reads."""
     pins = torch.cat([batch.pin_ids_B, batch.history_ids_N])
-    return KeyedJaggedTensor(
-        keys=[USER, CANDIDATE, HISTORY],
-        values=torch.cat(
-            [
-                hash_rows(batch.user_ids_B, num_rows=tables.num_user_rows, seed=tables.hash_seed),
-                hash_rows(pins, num_rows=tables.num_pin_rows, seed=tables.hash_seed),
-            ]
-        ),
-        lengths=torch.cat([ones_B, ones_B, lengths_B]).to(torch.int32),
-    )
+    rows = hash_rows(pins, num_rows=tables.num_pin_rows, seed=tables.hash_seed)
+    return {
+        USER: hash_rows(batch.user_ids_B, num_rows=tables.num_user_rows, seed=tables.hash_seed),
+        CANDIDATE: rows[: len(batch.pin_ids_B)],
+        HISTORY: rows[len(batch.pin_ids_B) :],
+    }
 
 
 class PlainTables:
@@ -97,16 +91,14 @@ class PlainTables:
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         self._weights = weights
 
-    def send(self, ids: KeyedJaggedTensor) -> KeyedJaggedTensor:
+    def send(self, ids: Ids) -> Ids:
         """Nothing to send; see `Lookup.send`."""
         return ids
 
-    def read(self, sent: KeyedJaggedTensor, *, adapting: bool) -> Rows:
+    def read(self, sent: Ids, *, adapting: bool) -> Rows:
         """Gathers; see `Lookup.read`."""
         assert not adapting, "plain tables are read only"
-        return {
-            site: self._weights[table][sent[site].values()] for table, sites in SITES_OF_TABLE.items() for site in sites
-        }
+        return {site: self._weights[TABLE_OF_SITE[site]][rows_N] for site, rows_N in sent.items()}
 
     def settle(self) -> None:
         """Nothing was updated; see `Lookup.settle`."""

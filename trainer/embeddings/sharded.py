@@ -22,15 +22,13 @@ from fbgemm_gpu.split_embedding_configs import EmbOptimType
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation, PoolingMode
 from fbgemm_gpu.split_table_batched_embeddings_ops_training import ComputeDevice, SplitTableBatchedEmbeddingBagsCodegen
 from torch import Tensor
-from torchrec import KeyedJaggedTensor
 
 from trainer.embeddings.exchange import Exchange, Precision
 from trainer.embeddings.layout import Layout
-from trainer.embeddings.lookup import SITES_OF_TABLE, Rows, num_rows_of
+from trainer.embeddings.lookup import SITES_OF_TABLE, TABLE_OF_SITE, Ids, Rows, num_rows_of
 from trainer.recipe import TablesConfig
 
 _SHARED_EVERY = 16
-_TABLE_OF_SITE = {site: table for table, sites in SITES_OF_TABLE.items() for site in sites}
 
 
 class RowUpdate(Protocol):
@@ -152,13 +150,10 @@ class ShardedTables:
         self._num_updates = 0
         self._updated_at_S = torch.zeros(num_slots, dtype=torch.int32, device=device) if can_refresh else None
 
-    def send(self, ids: KeyedJaggedTensor) -> Sent:
+    def send(self, ids: Ids) -> Sent:
         """Takes each distinct id to the rank that holds its row; see `Lookup.send`."""
-        values = {site: ids[site].values() for site in ids.keys()}  # noqa: SIM118, it is no mapping
-        sizes = {site: len(rows_N) for site, rows_N in values.items()}
-        addresses_N = torch.cat(
-            [self._layout.addresses(_TABLE_OF_SITE[site], of_site) for site, of_site in values.items()]
-        )
+        sizes = {site: len(rows_N) for site, rows_N in ids.items()}
+        addresses_N = torch.cat([self._layout.addresses(TABLE_OF_SITE[site], rows_N) for site, rows_N in ids.items()])
         num_ranks, num_slots = self.exchange.num_ranks, self._layout.num_slots
         if num_ranks == 1:
             self._shared.add(addresses_N)

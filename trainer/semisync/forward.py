@@ -26,17 +26,18 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
 from torch.profiler import record_function
-from torchrec import KeyedJaggedTensor
 
-from trainer.embeddings.lookup import Lookup, Rows
 from trainer.semisync.evidence import Evidence, Meter
 from trainer.semisync.lane import InlineLane, Lane, ThreadLane
 from trainer.semisync.lookahead import Coming, Lookahead
+
+if TYPE_CHECKING:  # a GPU's checks run on plain torch
+    from trainer.embeddings.lookup import Lookup, Rows
 
 B = TypeVar("B")
 T = TypeVar("T")
@@ -48,7 +49,7 @@ Mode = Literal["sync", "semi", "exact"]
 class Refreshable(Protocol):
     """A lookup that can read again what has changed."""
 
-    def refresh(self, sent: Any) -> Rows:
+    def refresh(self, sent: Any) -> "Rows":
         """Rows as `Lookup.read` would give them now, outside autograd."""
         ...
 
@@ -67,8 +68,8 @@ class Step(Generic[B]):
 
     number: int
     batch: B
-    ids: KeyedJaggedTensor
-    rows: Rows
+    ids: Any
+    rows: "Rows"
     adapting: bool
 
 
@@ -87,7 +88,7 @@ class PrefetchingForward:
         ValueError: ``exact``, and the lookup cannot refresh.
     """
 
-    def __init__(self, lookup: Lookup, *, mode: Mode, device: torch.device, depth: int = 2) -> None:
+    def __init__(self, lookup: "Lookup", *, mode: Mode, device: torch.device, depth: int = 2) -> None:
         if mode == "exact" and not isinstance(lookup, Refreshable):
             raise ValueError(f"mode 'exact' needs a lookup that can refresh, which {type(lookup).__name__} cannot")
         self._lookup, self._mode, self._depth = lookup, mode, depth
@@ -156,12 +157,12 @@ class PrefetchingForward:
             with record_function("lookup: send ids"), self._meter.lookup():
                 return self._lookup.send(coming.ids)
 
-        return self._lane.submit(_named(send, coming.number), uses=coming.ids.values())
+        return self._lane.submit(_named(send, coming.number), uses=coming.ids)
 
     def _read(
         self, coming: Coming[B], sent: "Future[Any]", *, adapting: bool, prepare: Callable[[int], None]
     ) -> "Future[Rows]":
-        def read() -> Rows:
+        def read() -> "Rows":
             if adapting:
                 prepare(coming.number)
             with record_function("lookup: read rows"), self._meter.lookup():
@@ -183,14 +184,14 @@ class PrefetchingForward:
             self._update(coming.number, read, leaves, prepare)
 
     def _refresh(self, coming: Coming[B], sent: "Future[Any]") -> "Future[Rows]":
-        def refresh() -> Rows:
+        def refresh() -> "Rows":
             assert isinstance(self._lookup, Refreshable)
             with record_function("lookup: refresh rows"), self._meter.lookup():
                 return self._lookup.refresh(sent.result())
 
         return self._lane.submit(_named(refresh, coming.number))
 
-    def _update(self, number: int, read: Rows, leaves: Rows, prepare: Callable[[int], None]) -> None:
+    def _update(self, number: int, read: "Rows", leaves: "Rows", prepare: Callable[[int], None]) -> None:
         gradients = [_gradient(leaf) for leaf in leaves.values()]
 
         def update() -> None:

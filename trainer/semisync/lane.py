@@ -117,8 +117,11 @@ def _event(stream: "torch.cuda.Stream | None") -> "torch.cuda.Event | None":
 
 
 def record_on(stream: "torch.cuda.Stream", value: Any) -> None:
-    """Tells the allocator that a stream uses the CUDA tensors in a value."""
-    if isinstance(value, Tensor) and value.is_cuda:
+    """Tells the allocator that a stream uses the tensors in a value."""
+    if isinstance(value, Tensor):
+        if value.is_cuda:
+            value.record_stream(stream)
+    elif hasattr(value, "record_stream"):  # TorchRec's jagged tensors
         value.record_stream(stream)
     elif isinstance(value, Mapping):
         for item in value.values():

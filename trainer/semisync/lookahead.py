@@ -3,9 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
-
-from torchrec import KeyedJaggedTensor
+from typing import Any, Generic, TypeVar
 
 B = TypeVar("B")
 
@@ -16,7 +14,7 @@ class Coming(Generic[B]):
 
     number: int
     batch: B
-    ids: KeyedJaggedTensor
+    ids: Any
 
 
 class Lookahead(Generic[B]):
@@ -24,14 +22,14 @@ class Lookahead(Generic[B]):
 
     Args:
         batches: The stream; read no further than is looked.
-        ids_of: What a batch looks up, one key a call site.
+        ids_of: What a batch looks up, as the lookup wants it.
         prepare: Done to each batch when it is first seen: the copy to a device, say.
     """
 
     def __init__(
         self,
         batches: Iterable[B],
-        ids_of: Callable[[B], KeyedJaggedTensor],
+        ids_of: "Callable[[B], Any]",
         prepare: Callable[[B], B] = lambda batch: batch,
     ) -> None:
         self._batches, self._ids_of, self._prepare = iter(batches), ids_of, prepare

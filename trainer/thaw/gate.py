@@ -15,9 +15,8 @@ from dataclasses import asdict
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torchrec import KeyedJaggedTensor
 
-from trainer.embeddings.lookup import SITES_OF_TABLE, Rows
+from trainer.embeddings.lookup import SITES_OF_TABLE, Ids, Rows
 from trainer.recipe import RoutesConfig
 from trainer.thaw.remedies import Admission
 
@@ -47,7 +46,7 @@ class Gate:
         self._row_dropout = row_dropout
         self._admission, self._counts = admission, counts or {}
 
-    def open(self, rows: Rows, ids: KeyedJaggedTensor, progress: float, *, adapting: bool) -> "Passage":
+    def open(self, rows: Rows, ids: Ids, progress: float, *, adapting: bool) -> "Passage":
         """Lets the rows of one step through.
 
         Args:
@@ -65,13 +64,13 @@ class Gate:
     def _dropped(self, rows: Rows) -> Rows:
         return _dropped(rows, self._row_dropout)
 
-    def _admitted(self, ids: KeyedJaggedTensor, progress: float) -> dict[str, Tensor]:
+    def _admitted(self, ids: Ids, progress: float) -> dict[str, Tensor]:
         if self._admission is None or progress >= self._admission.rare_from:
             return {}
         masks = {}
         for table, sites in SITES_OF_TABLE.items():
             for site in sites:
-                masks[site] = self._counts[table][ids[site].values()] >= self._admission.rare_below
+                masks[site] = self._counts[table][ids[site]] >= self._admission.rare_below
         return masks
 
 

@@ -16,7 +16,7 @@ from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 from torchrec import KeyedJaggedTensor
 
 from tests.trainer.conftest import Ranks
-from tests.trainer.semisync.stale import CONFIG, CPU, NUM_ROWS, RATE, SITES, make_lookup
+from tests.trainer.semisync.stale import CONFIG, CPU, NUM_ROWS, RATE, SITES, make_lookup, plain
 from trainer.embeddings.exchange import Precision
 from trainer.embeddings.lookup import CANDIDATE, HISTORY, USER, Rows, look_up
 from trainer.embeddings.sharded import ShardedTables
@@ -57,10 +57,6 @@ def ids_of(shape: Shape, step: int, *, singletons: bool = False) -> KeyedJaggedT
     return KeyedJaggedTensor(keys=list(SITES), values=torch.cat(values), lengths=lengths.flatten().int())
 
 
-def one_site(ids: KeyedJaggedTensor, site: str) -> KeyedJaggedTensor:
-    return KeyedJaggedTensor(keys=[site], values=ids[site].values(), lengths=ids[site].lengths())
-
-
 def ours_as(theirs: Any, precision: Precision = "fp32") -> ShardedTables:
     """Our tables, with the rows of a sharded collection of TorchRec's."""
     tables = ShardedTables(CONFIG, learning_rate=RATE, device=CPU, seed=1, precision=precision)
@@ -76,7 +72,8 @@ def ours_as(theirs: Any, precision: Precision = "fp32") -> ShardedTables:
 
 def update(lookup: Any, ids: KeyedJaggedTensor) -> Rows:
     """A step on rows; gives the rows that it began with."""
-    rows = look_up(lookup, ids, adapting=True)
+    asked: Any = plain(ids) if isinstance(lookup, ShardedTables) else ids
+    rows = look_up(lookup, asked, adapting=True)
     torch.autograd.backward(torch.stack([values.square().sum() for values in rows.values()]).sum())
     lookup.settle()
     return {site: values.detach() for site, values in rows.items()}
@@ -120,10 +117,10 @@ def test_singleton_rows_train_as_pooled_ones(two_ranks: Ranks, shape: Shape) -> 
 
 def _fused_and_separate(shape: Shape) -> list[tuple[Tensor, Tensor]]:
     tables = ShardedTables(CONFIG, learning_rate=RATE, device=CPU, seed=1)
-    ids = ids_of(shape, 0)
+    ids = plain(ids_of(shape, 0))
     together = look_up(tables, ids, adapting=False)
     fused = tables.take_traffic()
-    alone = {site: look_up(tables, one_site(ids, site), adapting=False)[site] for site in SITES}
+    alone = {site: look_up(tables, {site: ids[site]}, adapting=False)[site] for site in SITES}
     separate = tables.take_traffic()
     assert separate.num_collectives == 3 * fused.num_collectives
     assert separate.num_bytes >= fused.num_bytes - 8 * len(SITES)
@@ -167,12 +164,12 @@ def test_rows_travel_in_fewer_bits(two_ranks: Ranks, precision: str, tolerance: 
 def _gradients_and_traffic() -> tuple[int, int, float]:
     tables = ShardedTables(CONFIG, learning_rate=RATE, device=CPU, seed=1)
     shape = Shape(seed=3, num_samples=(8, 8), max_ids=5)
-    look_up(tables, ids_of(shape, 0), adapting=False)
+    look_up(tables, plain(ids_of(shape, 0)), adapting=False)
     frozen = tables.take_traffic()
     update(tables, ids_of(shape, 0))
     adapting = tables.take_traffic()
     for _ in range(4):
-        look_up(tables, ids_of(shape, 0), adapting=False)
+        look_up(tables, plain(ids_of(shape, 0)), adapting=False)
     return frozen.num_collectives, adapting.num_collectives, tables.take_traffic().shared_ids
 
 

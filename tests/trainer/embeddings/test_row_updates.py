@@ -72,7 +72,7 @@ def by_hand(update: str, rows: Arrays) -> tuple[Arrays, Arrays]:
         before = {table: values.copy() for table, values in rows.items()}
         adagrad_step(rows, sums, asked)
         for table in rows:
-            touched = {row for site, of in SITES.items() if of == table for row in asked[site].values().tolist()}
+            touched = {row for site, of in SITES.items() if of == table for row in asked[site].tolist()}
             for row in touched:
                 old, new = before[table][row], rows[table][row]
                 interval = seed + 1 - last_step[table][row]
@@ -90,7 +90,7 @@ def by_hand(update: str, rows: Arrays) -> tuple[Arrays, Arrays]:
 @pytest.mark.parametrize("update", UPDATES)
 def test_an_update_is_what_its_rule_says_row_by_row(one_rank: torch.device, update: str) -> None:
     asked = [ids(seed, num_rows=4) for seed in range(NUM_STEPS)]
-    pins = [[*one["candidate"].values().tolist(), *one["history"].values().tolist()] for one in asked]
+    pins = [[*one["candidate"].tolist(), *one["history"].tolist()] for one in asked]
     assert any(len(rows) > len(set(rows)) for rows in pins), "some row is asked for twice in a step"
     found = steps(update)
     rows, sums = by_hand(update, arrays({t: torch.tensor(v) for t, v in found["first"].items()}))

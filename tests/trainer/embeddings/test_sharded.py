@@ -12,10 +12,9 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
-from torchrec import KeyedJaggedTensor
 
 from tests.trainer.conftest import Ranks
-from trainer.embeddings.lookup import CANDIDATE, HISTORY, PIN_TABLE, USER, USER_TABLE, PlainTables, Rows, look_up
+from trainer.embeddings.lookup import CANDIDATE, HISTORY, PIN_TABLE, USER, USER_TABLE, Ids, PlainTables, Rows, look_up
 from trainer.embeddings.sharded import ShardedTables
 from trainer.recipe import TablesConfig
 
@@ -28,30 +27,18 @@ EPSILON = 1e-8
 Arrays = dict[str, NDArray[Any]]
 
 
-def ids(seed: int, num_rows: int = 9) -> KeyedJaggedTensor:
-    """Lookups with repeated ids and empty histories; rows 0 of both tables are never asked for."""
+def ids(seed: int, num_rows: int = 9) -> Ids:
+    """Lookups with repeated ids; rows 0 of both tables are never asked for."""
     generator = torch.Generator().manual_seed(seed)
-    lengths = torch.randint(0, 4, (num_rows,), generator=generator)
-    sizes = [
-        (CONFIG.num_user_rows, num_rows),
-        (CONFIG.num_pin_rows, num_rows),
-        (CONFIG.num_pin_rows, int(lengths.sum())),
-    ]
-    values = [torch.randint(1, rows, (count,), generator=generator) for rows, count in sizes]
-    ones = torch.ones_like(lengths)
-    every_length = torch.cat([ones, ones, lengths]).to(torch.int32)
-    return KeyedJaggedTensor(keys=list(SITES), values=torch.cat(values), lengths=every_length)
+    num_history_ids = int(torch.randint(0, 4, (num_rows,), generator=generator).sum())
+    sizes = {USER: (CONFIG.num_user_rows, num_rows), CANDIDATE: (CONFIG.num_pin_rows, num_rows)}
+    sizes[HISTORY] = (CONFIG.num_pin_rows, num_history_ids)
+    return {site: torch.randint(1, rows, (count,), generator=generator) for site, (rows, count) in sizes.items()}
 
 
-def of_rank(whole: KeyedJaggedTensor, rank: int, num_ranks: int) -> KeyedJaggedTensor:
-    """Every ``num_ranks``-th example of each call site."""
-    lengths, values = [], []
-    for site in SITES:
-        jagged = whole[site]
-        parts = torch.split(jagged.values(), jagged.lengths().tolist())[rank::num_ranks]
-        values.append(torch.cat(parts))
-        lengths.append(jagged.lengths()[rank::num_ranks])
-    return KeyedJaggedTensor(keys=list(SITES), values=torch.cat(values), lengths=torch.cat(lengths))
+def of_rank(whole: Ids, rank: int, num_ranks: int) -> Ids:
+    """Every ``num_ranks``-th id of each call site."""
+    return {site: rows_N[rank::num_ranks] for site, rows_N in whole.items()}
 
 
 def loss_of(rows: Rows) -> Tensor:
@@ -62,11 +49,11 @@ def loss_of(rows: Rows) -> Tensor:
     ).sum()
 
 
-def adagrad_step(rows: Arrays, sums: Arrays, asked: KeyedJaggedTensor, learning_rate: float = LEARNING_RATE) -> None:
+def adagrad_step(rows: Arrays, sums: Arrays, asked: Ids, learning_rate: float = LEARNING_RATE) -> None:
     """One step of row-wise Adagrad on the loss above, a row at a time, in float64."""
     gradients = {table: np.zeros_like(values) for table, values in rows.items()}
     for number, (site, table) in enumerate(SITES.items()):
-        for row in asked[site].values().tolist():
+        for row in asked[site].tolist():
             gradients[table][row] += (number + 1) * 2 * rows[table][row] * np.arange(1.0, CONFIG.dim + 1)
     for table, gradient_RD in gradients.items():
         for row, gradient_D in enumerate(gradient_RD):
@@ -95,7 +82,7 @@ def test_rows_come_back_in_the_order_of_their_ids(tables: ShardedTables) -> None
     for adapting in (False, True):
         found = look_up(tables, asked, adapting=adapting)
         for site, table in SITES.items():
-            assert torch.equal(found[site].detach(), whole[table][asked[site].values()])
+            assert torch.equal(found[site].detach(), whole[table][asked[site]])
 
 
 def test_a_frozen_lookup_has_no_gradient_and_changes_no_bit(tables: ShardedTables) -> None:
@@ -128,7 +115,7 @@ def test_an_adapting_lookup_updates_the_rows_it_read_by_row_wise_adagrad(tables:
         torch.autograd.backward(loss_of(look_up(tables, asked, adapting=True)))
         adagrad_step(rows, sums, asked)
         for site, table in SITES.items():
-            touched[table] |= set(asked[site].values().tolist())
+            touched[table] |= set(asked[site].tolist())
         assert_equal(tables.rows(), rows, rtol=1e-5)
         assert_equal(tables.state(), sums, rtol=1e-5)
     for table, values in tables.rows().items():

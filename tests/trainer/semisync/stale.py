@@ -19,7 +19,7 @@ from torchrec.optim import RowWiseAdagrad
 from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backward
 
 from trainer.embeddings.collections import ShardedCollection
-from trainer.embeddings.lookup import CANDIDATE, HISTORY, PIN_TABLE, USER, USER_TABLE, Lookup, Rows, look_up
+from trainer.embeddings.lookup import CANDIDATE, HISTORY, PIN_TABLE, USER, USER_TABLE, Ids, Lookup, Rows, look_up
 from trainer.embeddings.sharded import ShardedTables
 from trainer.recipe import TablesConfig
 from trainer.semisync.forward import Mode, PrefetchingForward
@@ -90,6 +90,16 @@ def make_batches(first: int = 0, number: int = NUM_BATCHES) -> list[KeyedJaggedT
     return found
 
 
+def ids_for(kind: str, ids: KeyedJaggedTensor) -> Any:
+    """Ids as the tables of a kind want them."""
+    return plain(ids) if kind == "ours" else ids
+
+
+def plain(ids: KeyedJaggedTensor) -> Ids:
+    """Ids by call site, without lengths."""
+    return {site: ids[site].values() for site in ids.keys()}  # noqa: SIM118, it is no mapping
+
+
 class Network:
     """A small network, which learns beside the tables; the loss of a batch depends on all that came before."""
 
@@ -109,16 +119,18 @@ class Network:
         self.weight.grad = None
 
 
-def by_hand(lookup: Lookup, passes: Iterable[Sequence[KeyedJaggedTensor]], network: Network, adapts: Adapts) -> None:
+def by_hand(lookup: Lookup, passes: Iterable[Sequence[Any]], network: Network, adapts: Adapts) -> None:
     """Batch B reads the state after update B-2: before the one update that is due is made. No pipeline, no thread."""
     for batches in passes:
-        due: tuple[KeyedJaggedTensor, list[Tensor]] | None = None
+        due: tuple[Any, list[Tensor]] | None = None
         for number, ids in enumerate(batches):
             if due is not None and not (adapts(number) and adapts(number - 1)):
-                due = _make_update(lookup, *due)  # drained: nothing is read across a thaw or a freeze
+                _make_update(lookup, *due)  # drained: nothing is read across a thaw or a freeze
+                due = None
             read = look_up(lookup, ids, adapting=False)
             if due is not None:
-                due = _make_update(lookup, *due)
+                _make_update(lookup, *due)
+                due = None
             leaves = {site: values.clone().requires_grad_(adapts(number)) for site, values in read.items()}
             network.step(leaves)
             if adapts(number):
@@ -127,7 +139,7 @@ def by_hand(lookup: Lookup, passes: Iterable[Sequence[KeyedJaggedTensor]], netwo
             _make_update(lookup, *due)
 
 
-def _make_update(lookup: Lookup, ids: KeyedJaggedTensor, gradients: list[Tensor]) -> None:
+def _make_update(lookup: Lookup, ids: Any, gradients: list[Tensor]) -> None:
     rows = look_up(lookup, ids, adapting=True)
     torch.autograd.backward(list(rows.values()), gradients)
     lookup.settle()
@@ -135,7 +147,7 @@ def _make_update(lookup: Lookup, ids: KeyedJaggedTensor, gradients: list[Tensor]
 
 def through_pipeline(
     lookup: Lookup,
-    passes: Iterable[Sequence[KeyedJaggedTensor]],
+    passes: Iterable[Sequence[Any]],
     network: Network,
     adapts: Adapts,
     *,
@@ -161,13 +173,13 @@ class Trained:
 def trained(kind: str, mode: str, phase: str, depth: int = 2) -> Trained:
     """Two passes on this rank; ``mode`` is a mode of the pipeline, or ``by_hand``."""
     lookup, network = make_lookup(kind, can_refresh=mode == "exact"), Network()
-    passes = [make_batches(), make_batches(first=NUM_BATCHES)]
+    passes = [[ids_for(kind, ids) for ids in make_batches(first=first)] for first in (0, NUM_BATCHES)]
     adapts = PHASES[phase]
     if mode == "by_hand":
         by_hand(lookup, passes, network, adapts)
     else:
         through_pipeline(lookup, passes, network, adapts, mode=cast(Mode, mode), depth=depth)
-    return Trained(losses=network.losses, weight=network.weight.tolist(), rows=list(_all_rows(lookup)))
+    return Trained(losses=network.losses, weight=network.weight.tolist(), rows=list(_all_rows(kind, lookup)))
 
 
 PHASES: dict[str, Adapts] = {
@@ -178,7 +190,7 @@ PHASES: dict[str, Adapts] = {
 }
 
 
-def _all_rows(lookup: Lookup) -> Iterator[list[float]]:
+def _all_rows(kind: str, lookup: Lookup) -> Iterator[list[float]]:
     """Every row of every table, one id a sample."""
     longest = max(NUM_ROWS.values())
     values, lengths = [], []
@@ -186,5 +198,5 @@ def _all_rows(lookup: Lookup) -> Iterator[list[float]]:
         values.append(torch.arange(NUM_ROWS[table]))
         lengths.append((torch.arange(longest) < NUM_ROWS[table]).int())
     ids = KeyedJaggedTensor(keys=list(SITES), values=torch.cat(values), lengths=torch.cat(lengths))
-    for rows in look_up(lookup, ids, adapting=False).values():
+    for rows in look_up(lookup, ids_for(kind, ids), adapting=False).values():
         yield rows.flatten().tolist()

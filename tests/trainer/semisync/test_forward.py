@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from torchrec import KeyedJaggedTensor
 
 from tests.trainer.conftest import Ranks
 from tests.trainer.semisync.stale import (
@@ -16,9 +15,10 @@ from tests.trainer.semisync.stale import (
     Network,
     make_batches,
     make_lookup,
+    plain,
     trained,
 )
-from trainer.embeddings.lookup import PlainTables
+from trainer.embeddings.lookup import Ids, PlainTables
 from trainer.semisync.forward import PrefetchingForward
 from trainer.semisync.lookahead import Lookahead
 
@@ -85,12 +85,12 @@ class Recording:
         self._tables = PlainTables({"user": torch.ones(11, 4), "pin": torch.ones(17, 4)})
         self._fails_at, self._number = fails_at, 0
 
-    def send(self, ids: KeyedJaggedTensor) -> tuple[int, KeyedJaggedTensor]:
+    def send(self, ids: Ids) -> tuple[int, Ids]:
         self.said.append(f"send {self._number}")
         self._number += 1
         return self._number - 1, ids
 
-    def read(self, sent: tuple[int, KeyedJaggedTensor], *, adapting: bool) -> dict[str, torch.Tensor]:
+    def read(self, sent: tuple[int, Ids], *, adapting: bool) -> dict[str, torch.Tensor]:
         number, ids = sent
         self.said.append(f"read {number}")
         if number == self._fails_at:
@@ -105,7 +105,7 @@ class Recording:
 def steps_of(lookup: Any, mode: Any, adapts: Any = lambda number: True, **settings: Any) -> list[str]:
     forward = PrefetchingForward(lookup, mode=mode, device=CPU, **settings)
     network = Network()
-    for step in forward.steps(Lookahead(make_batches(number=4), lambda ids: ids), adapts=adapts):
+    for step in forward.steps(Lookahead(make_batches(number=4), plain), adapts=adapts):
         network.step(step.rows)
     said: list[str] = lookup.said
     return said
@@ -142,14 +142,14 @@ def test_a_pass_leaves_nothing_to_the_next(one_rank: torch.device) -> None:
     lookup = Recording()
     forward = PrefetchingForward(lookup, mode="semi", device=CPU)
     network = Network()
-    for step in forward.steps(Lookahead(make_batches(number=4), lambda ids: ids)):
+    for step in forward.steps(Lookahead(make_batches(number=4), plain)):
         network.step(step.rows)
         break
     second = make_batches(first=9, number=2)
     seen = []
-    for step in forward.steps(Lookahead(second, lambda ids: ids)):
+    for step in forward.steps(Lookahead(second, plain)):
         seen.append(step.batch)
-        assert len(step.rows["user"]) == len(step.ids["user"].values())
+        assert len(step.rows["user"]) == len(step.ids["user"])
         network.step(step.rows)
     assert [id(batch) for batch in seen] == [id(batch) for batch in second]
     assert lookup.said.count("update") == 2
@@ -179,8 +179,8 @@ def test_the_evidence_adds_up(one_rank: torch.device) -> None:
     network = Network()
     found = {}
     for mode in ("sync", "semi"):
-        forward = PrefetchingForward(lookup, mode=mode, device=CPU)  # type: ignore[arg-type]
-        for step in forward.steps(Lookahead(make_batches(), lambda ids: ids)):
+        forward = PrefetchingForward(lookup, mode=mode, device=CPU)
+        for step in forward.steps(Lookahead(make_batches(), plain)):
             network.step(step.rows)
         found[mode] = forward.take_evidence()
         assert forward.take_evidence().num_steps == 0

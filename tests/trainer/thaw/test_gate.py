@@ -12,7 +12,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torchrec import KeyedJaggedTensor
 
 from tests.trainer import tiny
 from trainer.batches.batch import Batch
@@ -24,6 +23,7 @@ from trainer.embeddings.lookup import (
     PIN_TABLE,
     SITES_OF_TABLE,
     USER,
+    Ids,
     PlainTables,
     ids_of,
     look_up,
@@ -55,7 +55,7 @@ def batch() -> Batch:
     return next(SlateReader(COLUMNS, batch_rows=32, seed=0).in_order())
 
 
-def asked() -> KeyedJaggedTensor:
+def asked() -> Ids:
     return ids_of(batch(), RECIPE.tables)
 
 
@@ -193,9 +193,7 @@ def rare_and_frequent() -> tuple[Admission, Mapping[str, Tensor], dict[str, Tens
     """An admission, impressions by row, and which ids of the batch are rare."""
     counts = count_impressions(COLUMNS, RECIPE.tables)
     admission = Admission(rare_below=12, rare_from=1.0)
-    is_rare = {
-        site: counts[table][asked()[site].values()] < 12 for table, sites in SITES_OF_TABLE.items() for site in sites
-    }
+    is_rare = {site: counts[table][asked()[site]] < 12 for table, sites in SITES_OF_TABLE.items() for site in sites}
     assert all(mask.any() for mask in is_rare.values()) and all((~mask).any() for mask in is_rare.values())
     return admission, counts, is_rare
 
@@ -242,7 +240,7 @@ def moved(tables: ShardedTables, gate: Gate, progress: float = 0.0) -> dict[str,
 
 
 def ids_at(site: str) -> set[int]:
-    return set(asked()[site].values().tolist())
+    return set(asked()[site].tolist())
 
 
 @pytest.mark.parametrize(
@@ -269,7 +267,7 @@ def test_a_closed_matrix_keeps_every_bit_of_real_tables(tables: ShardedTables) -
 def test_rare_rows_of_real_tables_keep_every_bit(tables: ShardedTables) -> None:
     admission, counts, is_rare = rare_and_frequent()
     found = moved(tables, Gate(admission=admission, counts=counts))
-    frequent = {site: set(asked()[site].values()[~is_rare[site]].tolist()) for site in SITES}
+    frequent = {site: set(asked()[site][~is_rare[site]].tolist()) for site in SITES}
     assert found == {USER: frequent[USER], PIN_TABLE: frequent[CANDIDATE] | frequent[HISTORY]}
     later = moved(tables, Gate(admission=admission, counts=counts), progress=1.0)
     assert later == {USER: ids_at(USER), PIN_TABLE: ids_at(CANDIDATE) | ids_at(HISTORY)}

@@ -1,0 +1,167 @@
+"""Our loop against a bare one: the same model, losses, batches and optimizers, one rank, nothing in between."""
+
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from datetime import date, timedelta
+from itertools import islice
+from typing import Any
+
+import torch
+from fbgemm_gpu.split_embedding_configs import EmbOptimType
+from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation, PoolingMode
+from fbgemm_gpu.split_table_batched_embeddings_ops_training import ComputeDevice, SplitTableBatchedEmbeddingBagsCodegen
+
+from pipelines.recipes import find_recipe
+from trainer.batches.batch import Batch
+from trainer.batches.columns import Columns
+from trainer.batches.reader import SlateReader
+from trainer.dense_optimizer import DenseOptimizer, Group
+from trainer.embeddings.hashing import hash_rows
+from trainer.embeddings.lookup import CANDIDATE, HISTORY, TABLE_OF_SITE, USER, Ids, Rows, num_rows_of
+from trainer.embeddings.sharded import ShardedTables
+from trainer.loop import fit_epoch
+from trainer.model.losses import RankingObjective
+from trainer.model.ranker import Ranker
+from trainer.recipe import Recipe, TablesConfig
+from trainer.run_history import RunHistory
+from trainer.runs import process_group
+from trainer.semisync.forward import PrefetchingForward
+from trainer.thaw.controller import AlwaysAdapting
+from trainer.thaw.gate import Gate
+from trainer.thaw.schedule import GroupSchedule
+from trainer.windows.manifest import load_partition
+from trainer.windows.preparation import prepare_day
+
+STORE = ".thawline"
+FIRST_DAY, NUM_DAYS = date(2017, 11, 1), 5
+
+
+class LocalTables:
+    """FBGEMM's fused tables in this process alone, called as directly as they can be."""
+
+    def __init__(self, config: TablesConfig, *, learning_rate: float) -> None:
+        self._first = dict(zip(num_rows_of(config), (0, config.num_user_rows), strict=True))
+        place = (EmbeddingLocation.HOST, ComputeDevice.CPU)
+        self._fused = SplitTableBatchedEmbeddingBagsCodegen(
+            [(sum(num_rows_of(config).values()), config.dim, *place)],
+            optimizer=EmbOptimType.EXACT_ROWWISE_ADAGRAD,
+            learning_rate=learning_rate,
+            pooling_mode=PoolingMode.NONE,
+        )
+        self._fused.init_embedding_weights_uniform(-0.1, 0.1)
+
+    def read_ids(self, ids: Ids) -> Rows:
+        """Rows of ids; a backward pass through them updates the tables."""
+        slots = torch.cat([of_site + self._first[TABLE_OF_SITE[site]] for site, of_site in ids.items()])
+        rows = self._fused(slots, torch.arange(len(slots) + 1))
+        return dict(zip(ids, torch.split(rows, [len(of_site) for of_site in ids.values()]), strict=True))
+
+    def send(self, ids: Ids) -> Ids:
+        """Nothing to send."""
+        return ids
+
+    def read(self, sent: Ids, *, adapting: bool) -> Rows:
+        """See `trainer.embeddings.lookup.Lookup.read`."""
+        with torch.set_grad_enabled(adapting):
+            return self.read_ids(sent)
+
+    def settle(self) -> None:
+        """Nothing to do."""
+
+
+def loop_vs_bare(*, num_rounds: int, num_steps: int) -> dict[str, Any]:
+    """Times rounds of both, one after the other, and then the other way round."""
+    recipe = find_recipe("complete_journey")
+    days = [prepare_day(recipe, FIRST_DAY + timedelta(days=index), STORE) for index in range(NUM_DAYS)]
+    columns = Columns.read([load_partition(day) for day in days], recipe)
+    reader = SlateReader(columns, batch_rows=recipe.training.batch_rows, seed=0)
+    with process_group(alone=True) as device:
+        kept = _Kept(list(islice(reader.epoch(0), num_steps)))
+        loops: list[_Ours | _Bare] = [_Ours(recipe, kept, device), _Bare(recipe, kept)]
+        for loop in loops:
+            loop.run()
+        times: list[dict[type[Any], float]] = []
+        for number in range(num_rounds):
+            order = loops if number % 2 else loops[::-1]
+            times.append({type(loop): _timed_ms(loop, num_steps) for loop in order})
+    ratios = [of[_Ours] / of[_Bare] for of in times]
+    return {
+        "loop_vs_bare": round(statistics.median(ratios), 4),
+        "loop_ms": round(statistics.median(of[_Ours] for of in times), 3),
+        "bare_ms": round(statistics.median(of[_Bare] for of in times), 3),
+    }
+
+
+class _Kept(SlateReader):
+    """A reader whose batches are in memory, so that reading is not measured."""
+
+    def __init__(self, batches: Sequence[Batch]) -> None:
+        self._kept = batches
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        return iter(self._kept)
+
+    def num_steps(self, epoch: int) -> int:
+        return len(self._kept)
+
+
+class _Ours:
+    def __init__(self, recipe: Recipe, kept: _Kept, device: torch.device) -> None:
+        self._recipe, self._kept, self._device = recipe, kept, device
+        rate = recipe.groups.tables.learning_rate
+        tables = ShardedTables(recipe.tables, learning_rate=rate, device=device, seed=0)
+        self._forward = PrefetchingForward(tables, mode="sync", device=device)
+        self._objective = _objective(recipe)
+        schedule = GroupSchedule.of(recipe.groups.network, num_epochs=1)
+        self._optimizer = DenseOptimizer([Group(parameters=list(self._objective.parameters()), schedule=schedule)])
+
+    def run(self) -> None:
+        history = RunHistory([self._kept.num_steps(0)], title="loop", is_shown=False)
+        history.begin_epoch()
+        fit_epoch(
+            0,
+            self._recipe,
+            self._objective,
+            self._forward,
+            Gate(),
+            AlwaysAdapting(),
+            self._kept,
+            self._optimizer,
+            history,
+            device=self._device,
+        )
+
+
+class _Bare:
+    def __init__(self, recipe: Recipe, kept: _Kept) -> None:
+        self._recipe, self._kept = recipe, kept
+        self._tables = LocalTables(recipe.tables, learning_rate=recipe.groups.tables.learning_rate)
+        self._objective = _objective(recipe)
+        self._adam = torch.optim.Adam(self._objective.parameters(), lr=recipe.groups.network.learning_rate, fused=True)
+
+    def run(self) -> None:
+        sizes = self._recipe.tables
+        for batch in self._kept.epoch(0):
+            rows = self._tables.read_ids(
+                {
+                    USER: hash_rows(batch.user_ids_B, num_rows=sizes.num_user_rows, seed=sizes.hash_seed),
+                    CANDIDATE: hash_rows(batch.pin_ids_B, num_rows=sizes.num_pin_rows, seed=sizes.hash_seed),
+                    HISTORY: hash_rows(batch.history_ids_N, num_rows=sizes.num_pin_rows, seed=sizes.hash_seed),
+                }
+            )
+            self._adam.zero_grad()
+            losses = self._objective(batch, rows)
+            torch.autograd.backward(torch.stack(list(losses.values())).sum())
+            self._adam.step()
+
+
+def _objective(recipe: Recipe) -> RankingObjective:
+    torch.manual_seed(0)
+    return RankingObjective(Ranker(recipe), recipe.losses, num_ranks=1)
+
+
+def _timed_ms(loop: "_Ours | _Bare", num_steps: int) -> float:
+    began_s = time.perf_counter()
+    loop.run()
+    return (time.perf_counter() - began_s) * 1000 / num_steps
