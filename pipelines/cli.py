@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from pipelines import compare_verb, data_verbs, run_verbs
+from pipelines import compare_verb, data_verbs, plan_verb, run_verbs
 from pipelines.errors import RunFailedError
 from pipelines.options import Verbs
 from trainer.errors import InputError
@@ -48,6 +48,7 @@ def _build_parser() -> argparse.ArgumentParser:
     verbs: Verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     run_verbs.add_to(verbs)
     compare_verb.add_to(verbs)
+    plan_verb.add_to(verbs)
     data_verbs.add_to(verbs)
     return parser
 
