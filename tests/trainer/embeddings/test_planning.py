@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from torchrec import KeyedJaggedTensor
 
 from tests.trainer.conftest import Ranks
 from trainer.embeddings.exchange import Precision
@@ -110,11 +109,11 @@ PAIR = replace(
 def send_on_a_rank(precision: Precision) -> tuple[int, dict[str, int]]:
     """Bytes that a rank sends in a step whose ids differ and spread evenly, and bytes that its tables take."""
     tables = ShardedTables(PAIR.tables, learning_rate=0.1, device=torch.device("cpu"), seed=1, precision=precision)
-    ids = KeyedJaggedTensor(
-        keys=[USER, CANDIDATE, HISTORY],
-        values=torch.tensor([0, 4, 0, 8, 1, 9, 2, 10]),
-        lengths=torch.tensor([1, 1, 1, 1, 2, 2], dtype=torch.int32),
-    )
+    ids = {
+        USER: torch.tensor([0, 4]),
+        CANDIDATE: torch.tensor([0, 8]),
+        HISTORY: torch.tensor([1, 9, 2, 10]),
+    }
     rows = look_up(tables, ids, adapting=True)
     torch.cat(list(rows.values())).sum().backward()  # type: ignore[no-untyped-call]
     held = {name: values.numel() * values.element_size() for name, values in tables.local_state().items()}
