@@ -32,6 +32,11 @@ class Crossover:
     min_ids: int
     max_products: int
 
+    def way(self, *, num_rows: int, num_ids: int, dim: int) -> Way:
+        """The faster way at given sizes."""
+        is_repaid = num_ids >= self.min_ids and num_rows * num_ids * dim <= self.max_products
+        return "matmul" if is_repaid else "scatter"
+
 
 CROSSOVERS: Mapping[str, Crossover] = {
     # A prior that no GPU has confirmed yet: 2**28 products and their one-hot take some 50 us on a current one, as long
@@ -65,9 +70,7 @@ class SmallTable(nn.Module):
 def faster_way(*, num_rows: int, num_ids: int, dim: int, device_type: str) -> Way:
     """How to sum gradients of rows sooner, by the measured `CROSSOVERS`."""
     crossover = CROSSOVERS.get(device_type)
-    if crossover is None or num_ids < crossover.min_ids:
-        return "scatter"
-    return "matmul" if num_rows * num_ids * dim <= crossover.max_products else "scatter"
+    return "scatter" if crossover is None else crossover.way(num_rows=num_rows, num_ids=num_ids, dim=dim)
 
 
 def gather(weight_RD: Tensor, ids_N: Tensor, *, way: Way | None = None) -> Tensor:
