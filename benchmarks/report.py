@@ -5,7 +5,8 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping
-from importlib.metadata import version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,12 @@ def _machine() -> dict[str, Any]:
 
 
 def _versions() -> dict[str, str]:
-    return {"python": platform.python_version(), **{package: version(package) for package in _PACKAGES}}
+    """Of Python and of those packages that are installed: a GPU's checks run on plain torch."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
 
 
 def _commit() -> str:
