@@ -19,6 +19,9 @@ CPU := $(VENV)/cpu-$(shell sha256sum requirements/cpu.txt pyproject.toml | sha25
 DEV := $(VENV)/dev-$(shell sha256sum requirements/dev.txt pyproject.toml | sha256sum | cut -c1-16).stamp
 DEMO_LOG := .thawline/logs/complete_journey
 TORCH := $(shell grep '^torch==' requirements/cpu.txt)
+# On a GPU any Python with torch and pytest will do; the environment made here has torch's CPU build.
+GPU_PYTHON ?= $(BIN)/python
+ON_GPU := $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(DEV))
 
 # A lock is complete, so pip resolves nothing. The CPU build of torch is looked for where pip looks anyway, then on
 # PyTorch's own index.
@@ -30,7 +33,7 @@ define install
 	$(INSTALL) --editable .
 endef
 
-.PHONY: help retrain test test-gpu lint ui lock clean
+.PHONY: help retrain test test-gpu bench-gpu lint ui lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -41,8 +44,8 @@ retrain: $(CPU) $(DEMO_LOG) ## the daily retrain on the demo log: [DATE=2017-11-
 test: $(DEV) ## every test that needs no GPU
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not gpu" tests
 
-test-gpu: $(DEV) ## every test that needs a GPU
-	@$(BIN)/python -m pytest -m gpu tests
+test-gpu: $(ON_GPU) ## every test that needs a GPU: [GPU_PYTHON=one whose torch is built for CUDA]
+	@$(GPU_PYTHON) -m pytest -m gpu --confcutdir tests/gpu tests/gpu
 
 lint: $(DEV) ## ruff and mypy over all code
 	@$(BIN)/ruff check .
@@ -54,6 +57,9 @@ ui: $(CPU) ## MLflow on localhost:5000, over the runs and models of STORE
 
 bench-%: $(CPU) $(DEMO_LOG) ## a benchmark by name, e.g. bench-strategies: [QUICK=1]
 	@$(BIN)/python -m benchmarks.$(subst -,_,$*) $(if $(QUICK),--quick)
+
+bench-gpu: $(ON_GPU) ## what only a GPU shows, a minute of plain torch: [GPU_PYTHON=one whose torch is built for CUDA]
+	@$(GPU_PYTHON) -m benchmarks.gpu
 
 lock: $(DEV) ## resolve requirements/*.in into complete locks, keeping what still fits: [UPGRADE=1]
 	@cd requirements && compile() { \

@@ -1,4 +1,4 @@
-"""Guards of the house: import directions, sizes, lanes."""
+"""Guards of the house: import directions, sizes, locks."""
 
 import ast
 import re
@@ -16,6 +16,9 @@ REPOSITORY = Path(__file__).parents[1]
 MAX_LINES = 400
 TORCH_FREE = ("trainer/errors.py", "trainer/recipe", "trainer/windows", "trainer/evaluation")
 TORCH = ("torch", "torchrec", "fbgemm_gpu")
+# What checks a GPU, where torch may be all that is installed.
+PLAIN_TORCH = ("benchmarks/gpu.py", "trainer/semisync", "trainer/embeddings/small.py", "tests/gpu")
+BESIDE_TORCH = ("torchrec", "fbgemm_gpu", "mlflow", "pyarrow", "tqdm", "kfp", "components", "pipelines")
 
 BLOCKED_IMPORTS = """
 import importlib, importlib.abc, sys
@@ -65,8 +68,8 @@ def test_imports_point_one_way(places: tuple[str, ...], forbidden: tuple[str, ..
 
 @pytest.mark.parametrize(
     ("places", "blocked"),
-    [(("trainer",), ("kfp", "components", "pipelines")), (TORCH_FREE, TORCH)],
-    ids=["trainer", "torch-free"],
+    [(("trainer",), ("kfp", "components", "pipelines")), (TORCH_FREE, TORCH), (PLAIN_TORCH, BESIDE_TORCH)],
+    ids=["trainer", "torch-free", "plain-torch"],
 )
 def test_imports_work_behind_a_wall(places: tuple[str, ...], blocked: tuple[str, ...]) -> None:
     modules = [
@@ -90,17 +93,6 @@ def test_every_component_has_a_readme() -> None:
     folders = [path.parent for path in (REPOSITORY / "components").glob("*/component.py")]
     assert folders
     assert not [folder.name for folder in folders if not (folder / "README.md").is_file()]
-
-
-def test_gpu_tests_have_a_lane() -> None:
-    """`make test-gpu` runs what is marked ``gpu``, so a test that needs one must be marked and not merely skip."""
-    lanes = re.findall(r"-m pytest (.*)", (REPOSITORY / "Makefile").read_text())
-    assert any('-m "not gpu"' in lane for lane in lanes)
-    assert any("-m gpu tests" in lane for lane in lanes)
-    for file in python_files("tests"):
-        text = file.read_text()
-        if file != Path(__file__) and "cuda.is_available" in text:
-            assert "pytest.mark.gpu" in text, f"{file} needs a GPU and is not marked gpu"
 
 
 LOCKS = sorted((REPOSITORY / "requirements").glob("*.txt"))
