@@ -109,10 +109,11 @@ def _other_scatter(gradients_ND: Tensor, ids_N: Tensor, num_rows: int) -> Tensor
 
 
 def _rounds(calls: Mapping[str, Callable[[], Any]], device: torch.device, number: int) -> list[dict[str, float]]:
-    """Seconds of each call, by round; a hopeless one's, taken once, stand in every round."""
+    """Seconds of each call, by round; a hopeless one's first stand in every round."""
     for call in calls.values():
         call()  # the first calls of each path are slower
-    once = {name: _seconds(call, device) for name, call in calls.items()}
+    # The least of three: one alone may have met another process.
+    once = {name: min(_seconds(call, device) for _ in range(3)) for name, call in calls.items()}
     repeats = max(1, min(1000, int(SAMPLE_S / min(once.values()))))
     timed = [name for name in calls if name == "auto" or once[name] < HOPELESS * min(once.values())]
     found = []
