@@ -27,14 +27,14 @@ class Workload:
         dim: Width of a row.
         batch_rows: Samples a step.
         history_length: Ids of a history.
-        num_layers: Transformer layers over it.
+        num_layers: Transformer layers over it, which share their weights: much to compute, little to average over ranks.
     """
 
     num_rows: int = 200_000
-    dim: int = 64
+    dim: int = 32
     batch_rows: int = 384
-    history_length: int = 20
-    num_layers: int = 1
+    history_length: int = 40
+    num_layers: int = 2
 
     @property
     def tables(self) -> TablesConfig:
@@ -95,8 +95,8 @@ class Network(nn.Module):
     def __init__(self, workload: Workload) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self._length, self._dim = workload.history_length, workload.dim
-        self.blocks = nn.ModuleList(Block(workload.dim, num_heads=2) for _ in range(workload.num_layers))
+        self._length, self._dim, self._num_layers = workload.history_length, workload.dim, workload.num_layers
+        self.block = Block(workload.dim, num_heads=2)
         self.head = nn.Sequential(nn.Linear(3 * workload.dim, 32), nn.ReLU(), nn.Linear(32, 1))
         self.register_buffer(
             "is_hidden_BL", torch.zeros(workload.batch_rows, workload.history_length, dtype=torch.bool)
@@ -105,8 +105,8 @@ class Network(nn.Module):
     def forward(self, user_BD: Tensor, candidate_BD: Tensor, history_ND: Tensor, labels_B: Tensor) -> Tensor:
         """The mean loss."""
         tokens_BLD = history_ND.view(-1, self._length, self._dim)
-        for block in self.blocks:
-            tokens_BLD = block(tokens_BLD, self.is_hidden_BL)
+        for _ in range(self._num_layers):
+            tokens_BLD = self.block(tokens_BLD, self.is_hidden_BL)
         logits_B = self.head(torch.cat([user_BD, candidate_BD, tokens_BLD.mean(dim=1)], dim=1)).squeeze(1)
         return nn.functional.binary_cross_entropy_with_logits(logits_B, labels_B)
 

@@ -55,7 +55,8 @@ class Exchange:
     def counts(self, counts_W: Tensor) -> list[int]:
         """Tells every rank how many items it will get from this one; returns how many come from each."""
         received_W = torch.empty_like(counts_W)
-        self._all_to_all(received_W, counts_W, None, None)
+        one_each = [1] * self.num_ranks
+        self._all_to_all(received_W, counts_W, one_each, one_each)
         received: list[int] = received_W.tolist()
         return received
 
@@ -88,11 +89,22 @@ class Exchange:
         decoded: Tensor = codec.decode(received.view(-1), context)
         return decoded.view(-1, self._dim)
 
-    def _all_to_all(self, received: Tensor, sent: Tensor, receive: list[int] | None, send: list[int] | None) -> None:
+    def _all_to_all(self, received: Tensor, sent: Tensor, receive: list[int], send: list[int]) -> None:
+        """All-to-all of slices by point-to-point operations.
+
+        The receives are posted first, so that a link carries both directions at once: gloo's own all-to-all was
+        measured to take turns, at half of the link's speed, more often than not. NCCL's is made of the same operations.
+        """
+        slices, parts = torch.split(received, receive), torch.split(sent.contiguous(), send)
+        slices[self.rank].copy_(parts[self.rank])
+        others = [(self.rank + step) % self.num_ranks for step in range(1, self.num_ranks)]
+        operations = [dist.P2POp(dist.irecv, slices[rank], rank, self._group) for rank in others if receive[rank]]
+        operations += [dist.P2POp(dist.isend, parts[rank], rank, self._group) for rank in others if send[rank]]
         self._num_collectives += 1
-        mine = send[self.rank] if send is not None else 1
-        self._num_bytes += (len(sent) - mine) * (sent.numel() // max(1, len(sent))) * sent.element_size()
-        dist.all_to_all_single(received, sent.contiguous(), receive, send, group=self._group)
+        self._num_bytes += sum(parts[rank].numel() for rank in others) * sent.element_size()
+        if operations:
+            for work in dist.batch_isend_irecv(operations):
+                work.wait()
 
 
 class _RowsAndGradients(torch.autograd.Function):
