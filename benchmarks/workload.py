@@ -27,7 +27,7 @@ class Workload:
         dim: Width of a row.
         batch_rows: Samples a step.
         history_length: Ids of a history.
-        num_layers: Transformer layers over it, which share their weights: much to compute, little to average over ranks.
+        num_layers: Transformer layers over it, which share their weights: much to compute, little to average.
     """
 
     num_rows: int = 200_000

@@ -146,7 +146,7 @@ class _Training:
     def __init__(self, recipe: Recipe, columns: Columns, backbone: Backbone, device: torch.device) -> None:
         self._recipe, self._device = recipe, device
         self.plan: ArmPlan = plan_of(recipe)
-        counts = {table: count.to(device) for table, count in count_impressions(columns, recipe.tables).items()}
+        counts = _counts(columns, recipe, self.plan, device)
         self.ranker = _ranker(recipe, device)
         load_pretrained_part(self.ranker, backbone.dense)
         self.tables = _tables_of(recipe, self.plan, counts, backbone, device)
@@ -282,6 +282,13 @@ def evaluate(
 def _ranker(recipe: Recipe, device: torch.device) -> Ranker:
     torch.manual_seed(recipe.training.seed)
     return Ranker(recipe).to(device)
+
+
+def _counts(columns: Columns, recipe: Recipe, plan: ArmPlan, device: torch.device) -> dict[str, Tensor]:
+    """Impressions of each row by table, for the arms that ask: eight bytes a row, on each rank."""
+    if plan.row_update is None and plan.admission is None:
+        return {}
+    return {table: count.to(device) for table, count in count_impressions(columns, recipe.tables).items()}
 
 
 def _tables_of(

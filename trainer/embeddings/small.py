@@ -67,10 +67,13 @@ class SmallTable(nn.Module):
         return gather(self.weight, ids_N)
 
 
-def faster_way(*, num_rows: int, num_ids: int, dim: int, device_type: str) -> Way:
-    """How to sum gradients of rows sooner, by the measured `CROSSOVERS`."""
-    crossover = CROSSOVERS.get(device_type)
-    return "scatter" if crossover is None else crossover.way(num_rows=num_rows, num_ids=num_ids, dim=dim)
+def faster_way(gradients_ND: Tensor, num_rows: int) -> Way:
+    """How to sum gradients of rows sooner where they lie, by the measured `CROSSOVERS`."""
+    crossover = CROSSOVERS.get(gradients_ND.device.type)
+    if crossover is None:
+        return "scatter"
+    num_ids, dim = gradients_ND.shape
+    return crossover.way(num_rows=num_rows, num_ids=num_ids, dim=dim)
 
 
 def gather(weight_RD: Tensor, ids_N: Tensor, *, way: Way | None = None) -> Tensor:
@@ -99,8 +102,7 @@ def sum_by_row(gradients_ND: Tensor, ids_N: Tensor, *, num_rows: int, way: Way |
         way: None takes the faster one.
     """
     if way is None:
-        num_ids, dim = gradients_ND.shape
-        way = faster_way(num_rows=num_rows, num_ids=num_ids, dim=dim, device_type=gradients_ND.device.type)
+        way = faster_way(gradients_ND, num_rows)
     return _matmul(gradients_ND, ids_N, num_rows) if way == "matmul" else _scatter(gradients_ND, ids_N, num_rows)
 
 
