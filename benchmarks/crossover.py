@@ -19,7 +19,7 @@ from trainer.embeddings.small import Crossover, faster_way, sum_by_row
 
 ROWS = (16, 64, 256, 1024, 4096, 16384)
 BATCHES = (256, 1024, 4096, 16384)
-SAMPLE_S = 2e-3
+SAMPLE_S = 1e-3
 HOPELESS = 4.0
 """A way that takes this many times as long as another at first is not timed again: it would take all the time."""
 
@@ -30,7 +30,7 @@ def small_table_crossover(
     rows: Sequence[int] = ROWS,
     batches: Sequence[int] = BATCHES,
     dim: int = 64,
-    num_rounds: int = 21,
+    num_rounds: int = 31,
 ) -> dict[str, Any]:
     """Times both ways, and the one that `sum_by_row` chooses, over a grid of sizes.
 
@@ -39,7 +39,7 @@ def small_table_crossover(
         rows: Of the table.
         batches: Numbers of ids.
         dim: D.
-        num_rounds: Samples of each way; a sample repeats it for about 2 ms.
+        num_rounds: Samples of each way; a sample repeats it for about 1 ms.
 
     Returns:
         ``small_table_auto_vs_best``, the worst ``auto_vs_best`` of the grid; ``matmul_wins``, on how many of its points
@@ -48,10 +48,15 @@ def small_table_crossover(
         CUDA), ``auto`` (the way that was chosen), ``best`` (the way of the lower median) and ``auto_vs_best`` (the
         median over rounds of the chosen way's time divided by the best way's in the same round).
     """
-    grid = [
-        _point(device, num_rows=num_rows, num_ids=num_ids, dim=dim, num_rounds=num_rounds)
-        for num_rows, num_ids in product(rows, batches)
-    ]
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as training has
+    try:
+        grid = [
+            _point(device, num_rows=num_rows, num_ids=num_ids, dim=dim, num_rounds=num_rounds)
+            for num_rows, num_ids in product(rows, batches)
+        ]
+    finally:
+        torch.set_num_threads(num_threads)
     return {
         "device_type": device.type,
         "dim": dim,
@@ -97,8 +102,8 @@ def _point(device: torch.device, *, num_rows: int, num_ids: int, dim: int, num_r
         "auto": lambda: sum_by_row(gradients_ND, ids_N, num_rows=num_rows),
         "other_scatter": lambda: _other_scatter(gradients_ND, ids_N, num_rows),
     }
-    auto = faster_way(num_rows=num_rows, num_ids=num_ids, dim=dim, device_type=device.type)
-    return {"rows": num_rows, "ids": num_ids, **summarize(_rounds(calls, device, num_rounds)), "auto": auto}
+    rounds = _rounds(calls, device, num_rounds)
+    return {"rows": num_rows, "ids": num_ids, **summarize(rounds), "auto": faster_way(gradients_ND, num_rows)}
 
 
 def _other_scatter(gradients_ND: Tensor, ids_N: Tensor, num_rows: int) -> Tensor:
@@ -110,10 +115,8 @@ def _other_scatter(gradients_ND: Tensor, ids_N: Tensor, num_rows: int) -> Tensor
 
 def _rounds(calls: Mapping[str, Callable[[], Any]], device: torch.device, number: int) -> list[dict[str, float]]:
     """Seconds of each call, by round; a hopeless one's first stand in every round."""
-    for call in calls.values():
-        call()  # the first calls of each path are slower
-    # The least of three: one alone may have met another process.
-    once = {name: min(_seconds(call, device) for _ in range(3)) for name, call in calls.items()}
+    # The lesser of two: one alone may have met another process.
+    once = {name: min(_seconds(call, device) for _ in range(2)) for name, call in calls.items()}
     repeats = max(1, min(1000, int(SAMPLE_S / min(once.values()))))
     timed = [name for name in calls if name == "auto" or once[name] < HOPELESS * min(once.values())]
     found = []
@@ -124,6 +127,7 @@ def _rounds(calls: Mapping[str, Callable[[], Any]], device: torch.device, number
 
 
 def _seconds(call: Callable[[], Any], device: torch.device, repeats: int = 1) -> float:
+    call()  # the way before it has filled the caches with what is its own
     _wait_for(device)
     began_s = time.perf_counter()
     for _ in range(repeats):

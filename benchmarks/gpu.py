@@ -31,7 +31,7 @@ def failures(figures: Mapping[str, Any]) -> list[str]:
     if ratio > MAX_AUTO_VS_BEST:
         found.append(
             f"crossover: small tables took {ratio} times as long as the faster way, above {MAX_AUTO_VS_BEST}; "
-            f"CROSSOVERS['cuda'] of trainer/embeddings/small.py should be {fitted}"
+            f"CUDA_CROSSOVER of trainer/embeddings/small.py should be {fitted}"
         )
     return found
 

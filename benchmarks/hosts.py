@@ -3,20 +3,27 @@
 Namespaces and links want root. Without it the two ranks share loopback, which no one can slow down.
 """
 
+import argparse
+import json
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch.distributed as dist
 
 _ADDRESSES = ("10.77.0.1", "10.77.0.2")
 _BURST_BYTES = 32 * 1024
 _LATENCY_MS = 10  # of what may queue: more, and small messages would wait behind whole exchanges
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Hosts:
     """Where ranks run.
 
@@ -28,17 +35,61 @@ class Hosts:
     link: bool
     why_not: str = ""
 
-    def start(self, rank: int, arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
-        """Starts ``python -m ARGUMENTS`` as one rank of two, which torch.distributed finds through the environment."""
-        environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "OMP_NUM_THREADS": "1"}
-        environment |= {"MASTER_ADDR": _ADDRESSES[0] if self.link else "127.0.0.1", "MASTER_PORT": str(_PORT)}
-        environment |= {"GLOO_SOCKET_IFNAME": _device(rank) if self.link else "lo"}
-        prefix = ["ip", "netns", "exec", _name(rank)] if self.link else []
-        return subprocess.Popen([*prefix, sys.executable, "-m", *arguments], env=environment)
+
+def run_ranks(
+    module: str, arguments: Sequence[str] = (), *, number: int = 2, wants_link: bool = True
+) -> tuple[list[dict[str, Any]], Hosts]:
+    """Runs ``python -m MODULE --rank-of PATH ARGUMENTS`` as ranks that torch.distributed finds in the environment.
+
+    Two ranks are put on two hosts where this machine lets us (``--has-link`` tells them so); otherwise they share
+    loopback.
+
+    Args:
+        module: Its ranks leave what they found as JSON by `report_rank`.
+        arguments: Of each rank.
+        number: Of ranks.
+        wants_link: Whether two ranks are put on two hosts.
+
+    Returns:
+        What they left, by rank, and where they ran.
+    """
+    with _two_hosts() if wants_link else nullcontext(_LOOPBACK) as hosts, tempfile.TemporaryDirectory() as folder:
+        if wants_link and not hosts.link:
+            print(f"no link between two hosts: {hosts.why_not}; measuring on loopback", file=sys.stderr)
+        out = Path(folder) / "found"
+        command = [module, "--rank-of", str(out), *arguments, *(["--has-link"] if hosts.link else [])]
+        port = _free_port()
+        ranks = [_start(hosts, rank, number, port, command) for rank in range(number)]
+        codes = [rank.wait() for rank in ranks]
+        if any(codes):
+            sys.exit(f"{module}: a rank failed (exit codes {codes}); see its traceback above")
+        return [json.loads(out.with_suffix(f".{rank}").read_text()) for rank in range(number)], hosts
+
+
+def add_rank_options(parser: argparse.ArgumentParser) -> None:
+    """What `run_ranks` adds to a rank's command line."""
+    parser.add_argument("--rank-of", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--has-link", action="store_true", help=argparse.SUPPRESS)
+
+
+def report_rank(out: Path, found: Mapping[str, Any]) -> NoReturn:
+    """Leaves what this rank found, and ends it: pipelines hold batches that they read ahead, and wait for no one."""
+    out.with_suffix(f".{dist.get_rank()}").write_text(json.dumps(found))
+    dist.barrier()
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def _start(hosts: Hosts, rank: int, number: int, port: int, command: Sequence[str]) -> "subprocess.Popen[bytes]":
+    environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(number), "LOCAL_RANK": str(rank)}
+    environment |= {"MASTER_ADDR": _ADDRESSES[0] if hosts.link else "127.0.0.1", "MASTER_PORT": str(port)}
+    environment |= {"GLOO_SOCKET_IFNAME": _device(rank) if hosts.link else "lo", "OMP_NUM_THREADS": "1"}
+    prefix = ["ip", "netns", "exec", _name(rank)] if hosts.link else []
+    return subprocess.Popen([*prefix, sys.executable, "-m", *command], env=environment)
 
 
 @contextmanager
-def two_hosts() -> Iterator[Hosts]:
+def _two_hosts() -> Iterator[Hosts]:
     """Makes the namespaces and the link, if this machine lets us, and takes them away again."""
     why_not = _make()
     try:
@@ -101,4 +152,4 @@ def _free_port() -> int:
         return port
 
 
-_PORT = _free_port()
+_LOOPBACK = Hosts(link=False, why_not="not asked for")

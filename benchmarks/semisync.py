@@ -8,11 +8,8 @@ each with whole tables and nothing to send; and the bytes that a rank sends, div
 """
 
 import argparse
-import json
 import os
 import statistics
-import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -35,7 +32,7 @@ from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backwa
 from tqdm import tqdm
 
 from benchmarks.bare_loop import LocalTables, loop_vs_bare
-from benchmarks.hosts import limit_bandwidth, two_hosts
+from benchmarks.hosts import add_rank_options, limit_bandwidth, report_rank, run_ranks
 from benchmarks.report import publish
 from benchmarks.workload import Network, Samples, Workload, cycle, loss_of
 from trainer.embeddings.collections import ShardedCollection
@@ -227,10 +224,7 @@ def _run_rank(workload: Workload, out: Path, *, num_rounds: int, num_steps: int,
         turn = number % len(CASES)
         rounds.append({name: asdict(_timed(loops[name], num_steps)) for name in (*CASES[turn:], *CASES[:turn])})
     found = {"rounds": rounds, "num_bytes": num_bytes, "bandwidth_bytes_per_s": bandwidth}
-    out.with_suffix(f".{rank}").write_text(json.dumps(found))
-    dist.barrier()
-    sys.stdout.flush()
-    os._exit(0)  # lanes and pipelines hold batches that they read ahead
+    report_rank(out, found)
 
 
 def _set_bandwidth(rank: int, loops: Mapping[str, Ours | TorchRec], num_bytes: float, num_steps: int) -> float:
@@ -306,34 +300,19 @@ def main() -> None:
     """Starts the two ranks, measures our loop against a bare one, and publishes both."""
     parser = argparse.ArgumentParser(prog="make bench-semisync", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a quarter of the rounds: a minute, and less sure")
-    parser.add_argument("--rank-of", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--has-link", action="store_true", help=argparse.SUPPRESS)
+    add_rank_options(parser)
     options = parser.parse_args()
     num_rounds, num_steps = (4 if options.quick else 16), 10
     workload = Workload()
     if options.rank_of is not None:
         _run_rank(workload, options.rank_of, num_rounds=num_rounds, num_steps=num_steps, has_link=options.has_link)
         return
-    figures = _run_ranks(options.quick)
+    ranks, hosts = run_ranks("benchmarks.semisync", ["--quick"] if options.quick else [])
+    figures = {**summarize(ranks), "link": "two hosts" if hosts.link else f"loopback: {hosts.why_not}"}
     figures |= loop_vs_bare(num_rounds=num_rounds, num_steps=20)
     rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in figures.items()}
     setting = {"workload": asdict(workload), "num_rounds": num_rounds, "num_steps": num_steps}
     publish("semisync", {**rounded, **setting})
-
-
-def _run_ranks(quick: bool) -> dict[str, Any]:
-    with two_hosts() as hosts, tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "found"
-        arguments = ["benchmarks.semisync", "--rank-of", str(out), *(["--quick"] if quick else [])]
-        arguments += ["--has-link"] if hosts.link else []
-        if not hosts.link:
-            print(f"no link between two hosts: {hosts.why_not}; measuring on loopback", file=sys.stderr)
-        ranks = [hosts.start(rank, arguments) for rank in range(2)]
-        codes = [rank.wait() for rank in ranks]
-        if any(codes):
-            sys.exit(f"bench-semisync: a rank failed (exit codes {codes}); see its traceback above")
-        found = [json.loads(out.with_suffix(f".{rank}").read_text()) for rank in range(2)]
-    return {**summarize(found), "link": "two hosts" if hosts.link else f"loopback: {hosts.why_not}"}
 
 
 if __name__ == "__main__":

@@ -286,7 +286,7 @@ def _ranker(recipe: Recipe, device: torch.device) -> Ranker:
 
 def _counts(columns: Columns, recipe: Recipe, plan: ArmPlan, device: torch.device) -> dict[str, Tensor]:
     """Impressions of each row by table, for the arms that ask: eight bytes a row, on each rank."""
-    if plan.row_update is None and plan.admission is None:
+    if not plan.counts_impressions:
         return {}
     return {table: count.to(device) for table, count in count_impressions(columns, recipe.tables).items()}
 

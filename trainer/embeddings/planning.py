@@ -40,7 +40,7 @@ class Memory:
         rows: Shards of all tables.
         optimizer: Their row-wise Adagrad sums.
         bookkeeping: What ``lookup.mode=exact`` and some arms remember of each row of a shard.
-        impressions: Counts of every row of every table, which each rank holds whole (`trainer.runs`).
+        impressions: Counts of every row of every table, which each rank of some arms holds whole (`trainer.runs`).
         lookups: Rows of the batches that are looked up at once, as they came and as they are read, and their places.
     """
 
@@ -180,15 +180,15 @@ def _num_slots(tables: TablesConfig, num_gpus: int) -> int:
 def _memory(recipe: Recipe, tables: TablesConfig, num_gpus: int) -> Memory:
     num_slots, lookup = _num_slots(tables, num_gpus), recipe.lookup
     # exact: which update touched a row last. A row update: at which step, and the row's impressions.
-    slot_bytes = _INT32_BYTES if lookup.mode == "exact" else 0
-    if plan_of(recipe).row_update is not None:
+    slot_bytes, arm = _INT32_BYTES if lookup.mode == "exact" else 0, plan_of(recipe)
+    if arm.row_update is not None:
         slot_bytes += _INT32_BYTES + _INT64_BYTES
     num_batches = 1 if lookup.mode == "sync" else 1 + lookup.frozen_depth
     return Memory(
         rows=num_slots * tables.dim * _FLOAT_BYTES,
         optimizer=num_slots * _FLOAT_BYTES,
         bookkeeping=num_slots * slot_bytes,
-        impressions=sum(num_rows_of(tables).values()) * _INT64_BYTES,
+        impressions=sum(num_rows_of(tables).values()) * _INT64_BYTES if arm.counts_impressions else 0,
         lookups=num_batches * _num_lookups(recipe, num_gpus) * 2 * (tables.dim * _FLOAT_BYTES + _INT64_BYTES),
     )
 

@@ -45,6 +45,11 @@ class ArmPlan:
     rate_scale: float = 1.0
     restores_rows: bool = False
 
+    @property
+    def counts_impressions(self) -> bool:
+        """Whether it treats rows by their impressions in the window."""
+        return self.row_update is not None or self.admission is not None
+
     def through(self, epoch: int) -> Hashable:
         """What of the plan shapes a run's first ``epoch`` passes: arms that agree on it are alike until then."""
         begin, until = (min(edge, float(epoch)) for edge in (self.schedule.adapt_from, self.schedule.adapt_until))

@@ -58,10 +58,10 @@ def test_shards_and_memory_of_a_small_plan(small: TablesPlan) -> None:
         rows=9 * 16,
         optimizer=9 * 4,
         bookkeeping=0,
-        impressions=31 * 8,
+        impressions=0,
         lookups=15 * 2 * (16 + 8),
     )
-    assert small.memory.needed == 144 + 36 + 248 + 720
+    assert small.memory.needed == 144 + 36 + 720
     # TorchRec: rows and sums of 3 and 6 rows, and for 15 lookups an int64 id and a float32 row.
     assert small.planner_bytes == 9 * (16 + 4) + 15 * (8 + 16)
 
@@ -140,6 +140,11 @@ def test_an_arm_with_a_row_update_takes_memory() -> None:
     # Nine slots: the step of the last update, int32, and impressions, int64.
     assert plan_tables(replace(SMALL, thaw=ThawConfig(arm="frequency_lr")), FOUR).memory.bookkeeping == 9 * 12
     assert plan_tables(replace(SMALL, thaw=ThawConfig(arm="frequency_thaw")), FOUR).memory.bookkeeping == 0
+
+
+@pytest.mark.parametrize("arm", ["frequency_lr", "min_count", "frequency_thaw"])
+def test_an_arm_that_counts_impressions_holds_all_of_them(arm: Any) -> None:
+    assert plan_tables(replace(SMALL, thaw=ThawConfig(arm=arm)), FOUR).memory.impressions == 31 * 8
 
 
 def test_billions_of_rows_on_8_gpus() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from trainer.embeddings import small
-from trainer.embeddings.small import Crossover, SmallTable, Way, faster_way, gather, sum_by_row
+from trainer.embeddings.small import CUDA_CROSSOVER, Crossover, SmallTable, Way, faster_way, gather, sum_by_row
 
 WAYS: tuple[Way, ...] = ("matmul", "scatter")
 # A row may sum all N gradients, each of about 1: float32 rounds each addition by up to 6e-8 of the sum so far.
@@ -94,29 +94,30 @@ def test_a_one_hot_stays_within_its_bound(monkeypatch: pytest.MonkeyPatch) -> No
     assert sum(sizes) == 50 * 99
 
 
-def test_the_faster_way_is_the_crossover_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(small, "CROSSOVERS", {"cuda": Crossover(min_ids=100, max_products=16 * 1000 * 8)})
+def test_the_faster_way_is_the_crossover_s() -> None:
+    crossover = Crossover(min_ids=100, max_products=16 * 1000 * 8)
 
-    def way(num_rows: int = 16, num_ids: int = 1000, dim: int = 8, device_type: str = "cuda") -> Way:
-        return faster_way(num_rows=num_rows, num_ids=num_ids, dim=dim, device_type=device_type)
+    def way(num_rows: int = 16, num_ids: int = 1000, dim: int = 8) -> Way:
+        return crossover.way(num_rows=num_rows, num_ids=num_ids, dim=dim)
 
-    assert way() == "matmul"
+    assert way() == way(num_ids=100) == "matmul"
     assert way(num_rows=17) == way(num_ids=1001) == way(dim=9) == "scatter"
-    assert way(num_ids=99) == "scatter"
-    assert way(num_ids=0) == "scatter"
-    assert way(device_type="cpu") == "scatter"
+    assert way(num_ids=99) == way(num_ids=0) == "scatter"
 
 
-@pytest.mark.parametrize("device_type", ["cpu", "cuda"])
-def test_no_matmul_where_its_one_hot_is_huge(device_type: str) -> None:
-    assert faster_way(num_rows=16384, num_ids=16384, dim=16, device_type=device_type) == "scatter"
+def test_on_cpu_it_is_a_scatter() -> None:
+    assert {faster_way(torch.ones(num_ids, 4), num_rows=16) for num_ids in (0, 100, 10_000)} == {"scatter"}
 
 
-def test_the_faster_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_matmul_where_its_one_hot_is_huge() -> None:
+    assert CUDA_CROSSOVER.way(num_rows=16384, num_ids=16384, dim=16) == "scatter"
+
+
+@pytest.mark.parametrize("faster", WAYS)
+def test_the_faster_way_is_taken(monkeypatch: pytest.MonkeyPatch, faster: Way) -> None:
     taken: list[str] = []
     for way in WAYS:
         monkeypatch.setattr(small, f"_{way}", lambda gradients_ND, ids_N, num_rows, way=way: taken.append(way))
-    monkeypatch.setattr(small, "CROSSOVERS", {"cpu": Crossover(min_ids=2, max_products=10**6)})
-    for num_ids in (1, 2):
-        sum_by_row(torch.ones(num_ids, 3), torch.zeros(num_ids, dtype=torch.int64), num_rows=7)
-    assert taken == ["scatter", "matmul"]
+    monkeypatch.setattr(small, "faster_way", lambda gradients_ND, num_rows: faster)
+    sum_by_row(torch.ones(2, 3), torch.zeros(2, dtype=torch.int64), num_rows=7)
+    assert taken == [faster]
