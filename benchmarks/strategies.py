@@ -72,20 +72,21 @@ class Case:
 def cases(*, quick: bool) -> list[Case]:
     """The cases of a run, the longest first: the quick one asks the main question only."""
     if quick:
-        return [_window(20, number, MAIN) for number in QUICK_WINDOWS]
+        return [real_window(20, number, MAIN) for number in QUICK_WINDOWS]
     wide = (*MAIN, *OURS, *ROUTES, *REMEDIES)
     narrow = sorted(set(range(NUM_WINDOWS)) - set(WIDE_WINDOWS))
     return [
-        *(_window(20, number, (*wide, *THAW_CURVE)) for number in WIDE_WINDOWS),
+        *(real_window(20, number, (*wide, *THAW_CURVE)) for number in WIDE_WINDOWS),
         *(_feed("synthetic", 20, seed, wide) for seed in SEEDS),
-        *(_window(10, number, wide) for number in WIDE_WINDOWS),
+        *(real_window(10, number, wide) for number in WIDE_WINDOWS),
         *(_feed("synthetic", 10, seed, wide) for seed in SEEDS),
         *(_feed("synthetic_vlm", 20, seed, VLM) for seed in SEEDS),
-        *(_window(20, number, MAIN) for number in narrow),
+        *(real_window(20, number, MAIN) for number in narrow),
     ]
 
 
-def _window(window_days: int, number: int, variants: tuple[str, ...]) -> Case:
+def real_window(window_days: int, number: int, variants: tuple[str, ...]) -> Case:
+    """One of the windows of the real log, 0 the latest."""
     last_day = LAST_DAY - timedelta(days=NUM_HELDOUT_DAYS + number * STRIDE_DAYS)
     first_day = last_day - timedelta(days=window_days - 1)
     return Case(
@@ -98,19 +99,41 @@ def _feed(dataset: str, window_days: int, seed: int, variants: tuple[str, ...]) 
     return Case(dataset=dataset, window_days=window_days, first_day=first_day, seed=seed, variants=variants)
 
 
-def run_case(case: Case) -> list[Outcome]:
-    """Prepares a case's days, makes its backbone, and trains and judges every variant."""
+@dataclass(frozen=True, kw_only=True)
+class CaseRows:
+    """The recipe of a case, the rows before its window, those of the window and those held out."""
+
+    recipe: Recipe
+    earlier: Columns
+    window: Columns
+    heldout: Columns
+
+
+def read_case(case: Case) -> CaseRows:
+    """Prepares a case's days and reads them."""
     recipe = _recipe(case)
     before = case.first_day - timedelta(days=recipe.backbone.num_days)
     after = case.first_day + timedelta(days=case.window_days)
+    return CaseRows(
+        recipe=recipe,
+        earlier=_columns(recipe, before, recipe.backbone.num_days),
+        window=_columns(recipe, case.first_day, case.window_days),
+        heldout=_heldout(case, recipe, after),
+    )
+
+
+def run_case(case: Case) -> list[Outcome]:
+    """Makes a case's backbone, and trains and judges every variant."""
+    rows = read_case(case)
     with process_group(alone=True) as device:
-        backbone = _backbone(pretrain(recipe, _columns(recipe, before, recipe.backbone.num_days), device=device))
-        window = _columns(recipe, case.first_day, case.window_days)
-        heldout = _heldout(case, recipe, after)
+        backbone = backbone_of(pretrain(rows.recipe, rows.earlier, device=device))
         passes: Passes = {}
         return [
             _outcome(
-                variant, train(recipe_of(recipe, variant), window, heldout, backbone, device=device, passes=passes)
+                variant,
+                train(
+                    recipe_of(rows.recipe, variant), rows.window, rows.heldout, backbone, device=device, passes=passes
+                ),
             )
             for variant in case.variants
         ]
@@ -158,7 +181,8 @@ def _heldout(case: Case, recipe: Recipe, first: date) -> Columns:
     return replace(columns, labels=labels)
 
 
-def _backbone(run: Run) -> Backbone:
+def backbone_of(run: Run) -> Backbone:
+    """What a pretraining run made; whole on rank 0."""
     dense = {name: tensor.clone() for name, tensor in pretrained_part(run.ranker).items()}
     return Backbone(rows=run.tables.rows(), state=run.tables.state(), dense=dense)
 

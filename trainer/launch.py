@@ -49,7 +49,8 @@ def launch_training(recipe: Recipe, window_path: str, backbone: str, out: str) -
         recipe: What to train; ``recipe.training.num_ranks`` processes are started.
         window_path: Manifest of the window, with its held-out day.
         backbone: Folder of the backbone.
-        out: Folder for ``model/`` (see `trainer.serving`) and ``history.json``.
+        out: Folder for ``model/`` (see `trainer.serving`), ``history.json`` and, where the recipe asks for it,
+            ``trace.json``.
 
     Raises:
         InputError: The window is not there or has no held-out day; the backbone is unfinished, changed, or of other
@@ -94,7 +95,8 @@ def _run_training(job: Mapping[str, str], device: torch.device) -> None:
     recipe, window = Recipe.from_json(job["recipe"]), load_window(job["window"])
     assert window.heldout is not None, "launch_training refuses such a window"
     columns, heldout = Columns.read(window.days, recipe), Columns.read([window.heldout], recipe)
-    run = train(recipe, columns, heldout, load_backbone(job["backbone"], recipe), device=device)
+    trace = Path(job["out"]) / "trace.json"
+    run = train(recipe, columns, heldout, load_backbone(job["backbone"], recipe), device=device, trace=trace)
     tables = run.tables.rows()
     if dist.get_rank() == 0:
         out = Path(job["out"])

@@ -5,8 +5,9 @@ Both expect an initialised process group (of one process, too) and run the same 
 
 import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from trainer.dense_optimizer import DenseOptimizer, Group
 from trainer.embeddings.frequency import count_impressions
 from trainer.embeddings.sharded import RowUpdate, ShardedTables, Traffic
 from trainer.evaluation.metrics import auc, hit_at_k, log_loss
-from trainer.loop import fit_epoch
+from trainer.loop import Observer, fit_epoch
 from trainer.model.backbone import Backbone, load_pretrained_part
 from trainer.model.losses import PretrainingObjective, RankingObjective
 from trainer.model.ranker import Ranker
@@ -39,6 +40,7 @@ from trainer.thaw.canary import Canary, choose_slates
 from trainer.thaw.controller import AlwaysAdapting, Thaw
 from trainer.thaw.gate import Gate
 from trainer.thaw.schedule import GroupSchedule
+from trainer.tracing import traced
 
 # Whole slates are scored together, whatever training was batched by; larger batches leave the CPU's caches.
 _SCORING_BATCH_ROWS = 1024
@@ -112,6 +114,7 @@ def train(
     *,
     device: torch.device,
     passes: Passes | None = None,
+    trace: Path | None = None,
 ) -> Run:
     """Trains a ranker from a backbone by the recipe's arm, and evaluates it on held-out rows after each pass.
 
@@ -123,8 +126,9 @@ def train(
         device: Of this rank.
         passes: States that earlier runs left, on the same rows, backbone and recipe but for the arm; passes found in it
             are not made again, and those made are added.
+        trace: Where rank 0 traces ``recipe.training.profile_steps`` steps of the last pass to.
     """
-    training = _Training(recipe, columns, backbone, device)
+    training = _Training(recipe, columns, backbone, device, trace)
     is_new = ~np.isin(heldout.pin_id, columns.pin_id)
     for epoch in range(training.plan.schedule.num_epochs):
         key = training.shaped_by(epoch + 1)
@@ -143,8 +147,11 @@ def train(
 class _Training:
     """The parts of one ranker's training."""
 
-    def __init__(self, recipe: Recipe, columns: Columns, backbone: Backbone, device: torch.device) -> None:
+    def __init__(
+        self, recipe: Recipe, columns: Columns, backbone: Backbone, device: torch.device, trace: Path | None
+    ) -> None:
         self._recipe, self._device = recipe, device
+        self._trace = trace if recipe.training.profile_steps and _is_first() else None
         self.plan: ArmPlan = plan_of(recipe)
         counts = _counts(columns, recipe, self.plan, device)
         self.ranker = _ranker(recipe, device)
@@ -185,20 +192,27 @@ class _Training:
         self._thaw.begin_epoch(epoch, last_progress=epoch - 1 + (num_steps_before - 1) / num_steps_before)
         self.history.begin_epoch()
         self.tables.take_traffic()  # of what came between the passes
-        fit_epoch(
-            epoch,
-            self._recipe,
-            self._objective,
-            self._forward,
-            self._gate,
-            self._thaw,
-            self._reader,
-            self._optimizer,
-            self.history,
-            device=self._device,
-        )
+        with self._observer(epoch) as observer:
+            fit_epoch(
+                epoch,
+                self._recipe,
+                self._objective,
+                self._forward,
+                self._gate,
+                self._thaw,
+                self._reader,
+                self._optimizer,
+                observer,
+                device=self._device,
+            )
         facts = _lookup_facts(self._forward.take_evidence(), self.tables.take_traffic())
         self.history.end_epoch(heldout=evaluate(), canary=self._canary.read().to_dict(), lookup=facts)
+
+    def _observer(self, epoch: int) -> AbstractContextManager[Observer]:
+        is_last = epoch + 1 == self.plan.schedule.num_epochs
+        if self._trace is None or not is_last:
+            return nullcontext(self.history)
+        return traced(self.history, num_steps=self._recipe.training.profile_steps, path=self._trace)
 
     def heed_the_canary(self) -> None:
         """Re-freezes the tables before a coming pass when the recipe says so and the canary reads too much."""

@@ -92,7 +92,7 @@ def register_candidate(
         recipe: The recipe of the run; names experiment and model.
         date: UTC day of the retrain.
         window_path: Manifest of the window.
-        training_dir: Holds ``model/`` and ``history.json``.
+        training_dir: Holds ``model/`` and ``history.json``, and ``trace.json`` where steps were traced.
         evaluation: Candidate and champion on the held-out day.
         decision: What the gate said to it.
         backbone_version: Version of the backbone that training started from.
@@ -135,6 +135,7 @@ def register_candidate(
             "recipe.json": recipe.to_json(),
             "window.json": Path(window_path).read_text(),
             "history.json": json.dumps(history),
+            **_trace(Path(training_dir)),
             "evaluation.json": evaluation.to_json(),
             "decision.json": _decision_record(recipe, decision, evaluation, previous),
             SUMMARY_FILE: json.dumps(summary, indent=2, sort_keys=True, allow_nan=False),
@@ -193,6 +194,11 @@ def _move_aliases(client: MlflowClient, recipe: Recipe, version: str, decision: 
     if decision.decision == "promote":
         client.set_registered_model_alias(recipe.model_name, CHAMPION, version)
     client.set_registered_model_alias(recipe.model_name, CANDIDATE, version)
+
+
+def _trace(training: Path) -> dict[str, str]:
+    trace = training / "trace.json"
+    return {trace.name: trace.read_text()} if trace.exists() else {}
 
 
 def _settle(client: MlflowClient, recipe: Recipe, run: Run) -> dict[str, Any] | None:

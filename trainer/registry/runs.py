@@ -117,6 +117,8 @@ def _epoch_numbers(history: Mapping[str, Any]) -> Iterator[tuple[str, float, int
             yield f"train/{name}_loss", value, step
         for name, value in (epoch.get("heldout") or {}).items():
             yield f"heldout/{name}", value, step
+        for name, value in epoch["lookup"].items():
+            yield f"lookup/{name}", value, step
         for name, value in epoch["canary"].items():
             yield f"canary/{name}", value, step
 
