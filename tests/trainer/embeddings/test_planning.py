@@ -219,7 +219,7 @@ def refusal(recipe: Recipe, cluster: Cluster) -> str:
 def test_a_refusal_says_by_how_much() -> None:
     told = refusal(FEED, Cluster(num_gpus=16, hbm_gib=80.0))
     slots = 31_250_000 + 250_000_000
-    needed = slots * 260 + 4_500_000_000 * 8 + 65_536 // 16 * 100 * 2 * (256 + 8)
+    needed = slots * 260 + 65_536 // 16 * 100 * 2 * (256 + 8)
     assert f"{needed / GIB:.3f} GiB a GPU needed, 68.000 there" in told
     assert f"{needed / GIB - 68:.3f} too much" in told
     assert f"largest table 'pin', 4,000,000,000 rows of 64, {250_000_000 * 260 / GIB:.3f} GiB a GPU" in told
@@ -244,25 +244,26 @@ def test_what_a_refusal_proposes_would_do_and_nothing_larger() -> None:
     plan_tables(sized(dim=dim), cluster)
     refusal(sized(dim=dim + 4), cluster)
     plan_tables(sized(num_pin_rows=rows), cluster)
-    # One row more on each GPU, with its own impressions.
+    # One row more on each GPU.
     refusal(sized(num_pin_rows=rows + 16), cluster)
 
 
 def test_a_part_of_a_host_may_do() -> None:
     told = refusal(sized(num_user_rows=1000, num_pin_rows=1_000_000_000), Cluster(num_gpus=1, hbm_gib=80.0))
-    # 1e9 rows of 260 bytes, over five GPUs 48.4 GiB; 7.5 GiB of impressions and 0.6 of lookups: 4 would want 68.6.
-    assert "--gpus 5," in told
+    # 1e9 rows of 260 bytes, over four GPUs 60.5 GiB, and 0.8 of lookups: 3 would want 81.8.
+    assert "--gpus 4," in told
 
 
 def test_a_proposed_width_suits_the_attention_heads() -> None:
     recipe = replace(FEED, model=replace(FEED.model, num_attention_heads=32))
     told = refusal(recipe, Cluster(num_gpus=16, hbm_gib=80.0))
-    assert "--set tables.dim=16," in told  # twice it is 32; 28 would fit, but 56 has no 32 heads
+    assert "--set tables.dim=48," in told  # twice it is 96; 60 would fit, but 120 has no 32 heads
 
 
 def test_nothing_may_do() -> None:
     # Impressions of all rows, on every GPU, are 33.5 GiB.
-    told = refusal(sized(num_user_rows=2_250_000_000, num_pin_rows=2_250_000_000), Cluster(num_gpus=8, hbm_gib=16.0))
+    even = replace(sized(num_user_rows=2_250_000_000, num_pin_rows=2_250_000_000), thaw=ThawConfig(arm="min_count"))
+    told = refusal(even, Cluster(num_gpus=8, hbm_gib=16.0))
     assert told.endswith("would do: neither 2048 GPUs nor one smaller table")
 
 
