@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -110,20 +111,24 @@ def main() -> None:
     """Entry of each process: ``python -m trainer.launch JOB.json`` under torchrun."""
     job = json.loads(Path(sys.argv[1]).read_text())
     with process_group() as device:
-        {"pretrain": _run_pretraining, "train": _run_training}[job["task"]](job, device)
-        dist.barrier()
-        _leave()
+        try:
+            {"pretrain": _run_pretraining, "train": _run_training}[job["task"]](job, device)
+            dist.barrier()
+        except Exception:
+            traceback.print_exc()
+            _leave(1)
+        _leave(0)
 
 
-def _leave() -> NoReturn:
-    """Ends the process, its work being published, without taking groups and interpreter down.
+def _leave(status: int) -> NoReturn:
+    """Ends the process, its work being published or failed, without taking groups and interpreter down.
 
     A thread of gloo that asks for the interpreter meanwhile would abort the process ("terminate called without an
-    active exception"), and torchrun would call the run failed.
+    active exception"), and torchrun would call the run failed; and the group would wait for a lookup under way.
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(status)
 
 
 if __name__ == "__main__":

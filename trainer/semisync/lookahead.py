@@ -37,13 +37,21 @@ class Lookahead(Generic[B]):
         self._num_seen = 0
 
     def peek(self, distance: int) -> Coming[B] | None:
-        """The batch that comes after ``distance`` others; None beyond the end of the stream."""
+        """The batch that comes after ``distance`` others; None beyond the end of the stream.
+
+        Raises:
+            Exception: What the stream raised, with a note that names the batch.
+        """
         while len(self._seen) <= distance:
             try:
                 batch = self._prepare(next(self._batches))
+                ids = self._ids_of(batch)
             except StopIteration:
                 return None
-            self._seen.append(Coming(number=self._num_seen, batch=batch, ids=self._ids_of(batch)))
+            except Exception as error:
+                error.add_note(f"while batch {self._num_seen} of this pass was read (counted from 0)")
+                raise
+            self._seen.append(Coming(number=self._num_seen, batch=batch, ids=ids))
             self._num_seen += 1
         return self._seen[distance]
 
