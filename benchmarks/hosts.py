@@ -20,7 +20,9 @@ import torch.distributed as dist
 
 _ADDRESSES = ("10.77.0.1", "10.77.0.2")
 _BURST_BYTES = 32 * 1024
-_LATENCY_MS = 10  # of what may queue: more, and small messages would wait behind whole exchanges
+_LATENCY_MS = 1000  # of what may queue before packets are dropped
+# A link's queue is one for all: a small message must not wait behind all of a large one, nor begin slowly each time.
+_SOCKETS = ("net.ipv4.tcp_wmem=4096 65536 131072", "net.ipv4.tcp_slow_start_after_idle=0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +122,9 @@ def _make() -> str:
             _run(*within, "link", "set", _device(rank), "up")
             _run(*within, "link", "set", "lo", "up")
             # A segment of 64 KiB would leave no room in the limit's burst.
-            _run("ip", "netns", "exec", _name(rank), "ip", "link", "set", _device(rank), "gso_max_size", "16384")
+            _run(*within, "link", "set", _device(rank), "gso_max_size", "16384")
+            for setting in _SOCKETS:
+                _run("ip", "netns", "exec", _name(rank), "sysctl", "-qw", setting)
     except (OSError, subprocess.CalledProcessError) as error:
         _remove()
         return f"no network namespaces here ({error})"
