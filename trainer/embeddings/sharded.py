@@ -146,7 +146,7 @@ class ShardedTables:
         self._touched = (
             _Touched(row_update, self._rows_SD, self._of_rank(counts or {})) if row_update is not None else None
         )
-        self._shared = _SharedIds()
+        self._shared = SharedIds()
         self._num_updates = 0
         self._updated_at_S = torch.zeros(num_slots, dtype=torch.int32, device=device) if can_refresh else None
 
@@ -317,7 +317,7 @@ class ShardedTables:
         return whole
 
 
-class _SharedIds:
+class SharedIds:
     """Counts the rows that consecutive batches share, now and then: sorting ids takes time."""
 
     def __init__(self) -> None:
@@ -326,6 +326,7 @@ class _SharedIds:
         self._last_T: Tensor | None = None
 
     def add(self, slots_T: Tensor) -> None:
+        """Takes note of a batch's rows (T,)."""
         self._number += 1
         if self._last_T is not None:
             self._num_shared = self._num_shared + torch.isin(slots_T, self._last_T).sum()
@@ -333,6 +334,7 @@ class _SharedIds:
         self._last_T = slots_T if self._number % _SHARED_EVERY == 1 else None
 
     def take(self) -> float:
+        """The share since the last call; the count begins again."""
         share = float(self._num_shared) / self._num_ids if self._num_ids else 0.0
         self._number = self._num_ids = 0
         self._num_shared = 0
