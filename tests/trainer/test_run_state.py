@@ -71,7 +71,7 @@ def test_an_arm_after_another_equals_the_arm_alone(
 
 
 def test_a_guarded_arm_shares_the_pass_before_its_guard_acts(one_rank: object, made: Made) -> None:
-    guard = {**MEMORABLE, "guard.max_self_influence": "0.01"}
+    guard = {**MEMORABLE, "model.dropout": "0", "guard.max_self_influence": "0.01"}
     passes: Passes = {}
     free, guarded = variant("cotrain", guard), variant("cotrain+guard", guard)
     trained(free, memorable_backbone(), memorable(), passes)
