@@ -28,6 +28,7 @@ from tqdm import tqdm
 from benchmarks.crossover import small_table_crossover
 from benchmarks.hosts import add_rank_options, limit_bandwidth, report_rank, run_ranks
 from benchmarks.report import publish
+from benchmarks.rounds import order_of
 from benchmarks.workload import Network, Workload, cycle, loss_of
 from pipelines.recipes import find_recipe
 from trainer.batches.columns import Columns
@@ -201,9 +202,7 @@ def _run_rank(out: Path, *, num_rounds: int, num_steps: int, has_link: bool) -> 
         _timed_ms(step, 2)
     rounds = []
     for number in tqdm(range(num_rounds), desc="lookup", unit="round", disable=dist.get_rank() > 0):
-        names = list(cases)
-        turn = number % len(names)
-        rounds.append({name: _timed_ms(cases[name], num_steps) for name in (*names[turn:], *names[:turn])})
+        rounds.append({name: _timed_ms(cases[name], num_steps) for name in order_of(list(cases), number)})
     report_rank(out, {"counted": counted, "rounds": rounds})
 
 

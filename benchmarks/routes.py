@@ -18,6 +18,7 @@ import torch
 from tqdm import tqdm
 
 from benchmarks.report import publish
+from benchmarks.rounds import order_of
 from pipelines.recipes import find_recipe
 from trainer.batches.batch import Batch
 from trainer.batches.columns import Columns
@@ -81,12 +82,6 @@ def _gate(recipe: Recipe, case: str) -> Gate | None:
     return Gate() if case == OPEN else Gate(plan_of(recipe.override({"thaw.arm": case})).routes)
 
 
-def order_of(number: int) -> list[str]:
-    """The cases in the order of a round; over as many rounds as cases, each stands once at every place."""
-    turn = number % len(CASES)
-    return [*CASES[turn:], *CASES[:turn]]
-
-
 def summarize(rounds: Sequence[Mapping[str, float]]) -> list[dict[str, Any]]:
     """One entry a case: medians of its milliseconds a step and of its ratios, and how far the ratios spread.
 
@@ -126,7 +121,7 @@ def main() -> None:
         for case in CASES:
             steps.time_ms(case)  # the first calls of each path are slower
         rounds = [
-            {case: steps.time_ms(case) for case in order_of(number)}
+            {case: steps.time_ms(case) for case in order_of(CASES, number)}
             for number in tqdm(range(num_rounds), desc="routes", unit="round")
         ]
     results = summarize(rounds)

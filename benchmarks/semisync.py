@@ -33,6 +33,7 @@ from tqdm import tqdm
 from benchmarks.bare_loop import LocalTables, loop_vs_bare
 from benchmarks.hosts import add_rank_options, limit_bandwidth, report_rank, run_ranks
 from benchmarks.report import publish
+from benchmarks.rounds import order_of
 from benchmarks.workload import Network, Samples, Workload, cycle, loss_of
 from trainer.embeddings.collections import ShardedCollection
 from trainer.embeddings.lookup import CANDIDATE, HISTORY, PIN_TABLE, SITES_OF_TABLE, USER, USER_TABLE, Lookup
@@ -195,8 +196,7 @@ def _run_rank(workload: Workload, out: Path, *, num_rounds: int, num_steps: int,
     bandwidth = _set_bandwidth(rank, loops, num_bytes, num_steps) if has_link else None
     rounds = []
     for number in tqdm(range(num_rounds), desc="semisync", unit="round", disable=rank > 0):
-        turn = number % len(CASES)
-        rounds.append({name: asdict(_timed(loops[name], num_steps)) for name in (*CASES[turn:], *CASES[:turn])})
+        rounds.append({name: asdict(_timed(loops[name], num_steps)) for name in order_of(CASES, number)})
     evidence_ms = _evidence_ms(tables, batches)
     found = {"rounds": rounds, "evidence_ms": evidence_ms, "num_bytes": num_bytes, "bandwidth_bytes_per_s": bandwidth}
     report_rank(out, found)

@@ -65,7 +65,7 @@ class EpochRecord:
         losses: Mean of each loss, of rank 0's rows.
         duration_s: Seconds that the pass trained for.
         rows_per_s: Impressions a second, all ranks together.
-        num_row_gradients: Gradients of looked-up rows that rank 0 sent to the tables.
+        num_row_gradients: Gradients of looked-up rows that rank 0 made; those of one row travel as their sum.
         heldout: Metrics on held-out rows after it.
         lookup: What its lookups cost rank 0: ``exposed_s``, seconds that steps waited for rows; ``hidden_share``, the
             part of the lookups' own time that no step waited for; ``shared_ids``, the share of the rows read here that

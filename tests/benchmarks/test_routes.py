@@ -4,7 +4,8 @@ from typing import get_args
 
 import pytest
 
-from benchmarks.routes import CASES, NO_GATE, OPEN, order_of, summarize
+from benchmarks.rounds import order_of
+from benchmarks.routes import CASES, NO_GATE, OPEN, summarize
 from trainer.recipe import RouteArm
 
 
@@ -13,10 +14,10 @@ def test_every_named_route_is_a_case_beside_the_open_gate_and_none() -> None:
 
 
 def test_each_case_stands_once_at_every_place() -> None:
-    orders = [order_of(number) for number in range(len(CASES))]
+    orders = [order_of(CASES, number) for number in range(len(CASES))]
     for places in (*orders, *zip(*orders, strict=True)):
         assert sorted(places) == sorted(CASES)
-    assert order_of(len(CASES)) == orders[0]
+    assert order_of(CASES, len(CASES)) == orders[0]
 
 
 def test_ratios_are_taken_within_rounds() -> None:

@@ -6,6 +6,7 @@ sees exactly the updates that were asked for before it. After a task that failed
 
 import queue
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -58,8 +59,9 @@ class ThreadLane:
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._failure: BaseException | None = None
-        self._tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        threading.Thread(target=self._run, name="lookup-lane", daemon=True).start()
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        threading.Thread(target=_run, args=(self._tasks,), name="lookup-lane", daemon=True).start()
+        weakref.finalize(self, self._tasks.put, None)  # the thread ends with its lane
 
     def submit(self, task: Callable[[], T], uses: Any = None) -> "Future[T]":
         """See `Lane.submit`."""
@@ -93,10 +95,6 @@ class ThreadLane:
             record_on(current, result)
         return result
 
-    def _run(self) -> None:
-        while True:
-            self._tasks.get()()
-
     @contextmanager
     def _on_stream(self, *, after: "torch.cuda.Event | None", uses: Any) -> Iterator[None]:
         if self._stream is None or after is None:
@@ -106,6 +104,12 @@ class ThreadLane:
             self._stream.wait_event(after)
             record_on(self._stream, uses)
             yield
+
+
+def _run(tasks: "queue.SimpleQueue[Callable[[], None] | None]") -> None:
+    while (task := tasks.get()) is not None:
+        task()
+        del task  # and what it holds
 
 
 def _event(stream: "torch.cuda.Stream | None") -> "torch.cuda.Event | None":

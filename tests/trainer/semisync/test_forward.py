@@ -1,6 +1,8 @@
 """The pipeline against stale training written out by hand, to the bit, on 1, 2 and 4 ranks."""
 
 import dataclasses
+import gc
+import threading
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from tests.trainer.semisync.stale import (
 )
 from trainer.embeddings.lookup import Ids, PlainTables
 from trainer.semisync.forward import PrefetchingForward
+from trainer.semisync.lane import ThreadLane
 from trainer.semisync.lookahead import Lookahead
 
 RUNS = [(kind, phase) for kind in KINDS for phase in PHASES]
@@ -188,3 +191,15 @@ def test_the_evidence_adds_up(one_rank: torch.device) -> None:
     assert found["sync"].exposed_s == found["sync"].lookup_s > 0
     assert found["sync"].hidden_share == 0.0
     assert 0.0 <= found["semi"].hidden_share <= 1.0
+
+
+def test_a_lane_s_thread_ends_with_it() -> None:
+    before = threading.active_count()
+    lane = ThreadLane(CPU)
+    assert lane.wait(lane.submit(lambda: 3)) == 3
+    assert threading.active_count() == before + 1
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "lookup-lane"][-1:]
+    del lane
+    gc.collect()
+    thread.join(timeout=30)
+    assert not thread.is_alive()
