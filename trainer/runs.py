@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 from torch import Tensor
 from torch._C._distributed_c10d import HashStore
 from torch.nn.parallel import DistributedDataParallel
@@ -109,7 +108,7 @@ def pretrain(recipe: Recipe, columns: Columns, *, device: torch.device) -> Run:
 def train(
     recipe: Recipe,
     columns: Columns,
-    heldout: Columns,
+    heldout: Columns | None,
     backbone: Backbone,
     *,
     device: torch.device,
@@ -121,7 +120,7 @@ def train(
     Args:
         recipe: What to train.
         columns: The window.
-        heldout: The rows to evaluate on.
+        heldout: The rows to evaluate on after each pass; None to leave it to the caller.
         backbone: What to start from.
         device: Of this rank.
         passes: States that earlier runs left, on the same rows, backbone and recipe but for the arm; passes found in it
@@ -129,15 +128,18 @@ def train(
         trace: Where rank 0 traces ``recipe.training.profile_steps`` steps of the last pass to.
     """
     training = _Training(recipe, columns, backbone, device, trace)
-    is_new = ~np.isin(heldout.pin_id, columns.pin_id)
+
+    def judge() -> Mapping[str, float]:
+        if heldout is None:
+            return {}
+        return evaluate(recipe, training.ranker, training.tables, heldout, shown=columns, device=device)
+
     for epoch in range(training.plan.schedule.num_epochs):
         key = training.shaped_by(epoch + 1)
         if passes is not None and key in passes:
             training.restore(passes[key])
         else:
-            training.make_pass(
-                epoch, lambda: evaluate(recipe, training.ranker, training.tables, heldout, is_new, device=device)
-            )
+            training.make_pass(epoch, judge)
             if passes is not None:
                 passes[key] = training.state()
         training.heed_the_canary()
@@ -253,8 +255,8 @@ def evaluate(
     ranker: Ranker,
     tables: ShardedTables,
     heldout: Columns,
-    is_new: NDArray[np.bool_],
     *,
+    shown: Columns,
     device: torch.device,
 ) -> Mapping[str, float]:
     """Metrics of the save head on held-out rows, on rank 0; collective, empty on other ranks.
@@ -264,7 +266,7 @@ def evaluate(
         ranker: The network.
         tables: The tables.
         heldout: The rows.
-        is_new: Which of them show a pin that the window never showed; their AUC is told too, where there is one.
+        shown: The window; the AUC of rows whose pin it never showed is told too, where there is one.
         device: Of this rank.
     """
     reader = SlateReader(
@@ -289,6 +291,7 @@ def evaluate(
         f"save_hit{recipe.evaluation.hit_k}": hits,
         "save_log_loss": log_loss(save, labels),
     }
+    is_new = ~np.isin(heldout.pin_id, shown.pin_id)
     new_pins_auc = auc(save[is_new], labels[is_new])
     return metrics | ({"save_auc_new_pins": new_pins_auc} if np.isfinite(new_pins_auc) else {})
 
