@@ -67,7 +67,7 @@ def plan(arguments: argparse.Namespace) -> Comparison:
 
 def _compare(arguments: argparse.Namespace) -> None:
     from pipelines.compare import compare
-    from pipelines.runner import run_locally
+    from pipelines.runners.local import run_locally
 
     comparison = plan(arguments)
     print(_announcement(comparison), file=sys.stderr, flush=True)
@@ -75,6 +75,7 @@ def _compare(arguments: argparse.Namespace) -> None:
         compare,
         comparison.run,
         tracking_uri_of(arguments),
+        runner=arguments.runner,
         folder=comparison.folder,
         totals={"train_arm": len(comparison.cases)},
         cases=comparison.to_json(),

@@ -42,7 +42,12 @@ def add_date_option(parser: argparse.ArgumentParser) -> None:
 
 def add_store_options(parser: argparse.ArgumentParser) -> None:
     """Adds ``--runner``, ``--store`` and ``--tracking-uri``."""
-    parser.add_argument("--runner", choices=["local"], default="local", help="where it runs (default: %(default)s)")
+    parser.add_argument(
+        "--runner",
+        choices=["local", "docker"],
+        default="local",
+        help="what steps run in: processes or containers of this machine (default: %(default)s)",
+    )
     parser.add_argument("--store", default=".thawline", metavar="DIR", help="what we keep (default: %(default)s)")
     parser.add_argument(
         "--tracking-uri", metavar="URI", help="MLflow's runs and models (default: a database in the store)"

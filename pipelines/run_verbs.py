@@ -81,6 +81,6 @@ def _show(run: Run, as_json: bool) -> None:
 
 def _run_dag(name: str, run: Run, arguments: argparse.Namespace) -> None:
     from pipelines.catalog import DAGS
-    from pipelines.runner import run_locally
+    from pipelines.runners.local import run_locally
 
-    run_locally(DAGS[name], run, tracking_uri_of(arguments), folder=run.folder)
+    run_locally(DAGS[name], run, tracking_uri_of(arguments), runner=arguments.runner, folder=run.folder)

@@ -1,0 +1,1 @@
+"""Where a DAG runs: on this machine, in processes or in containers."""
