@@ -11,12 +11,15 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from trainer.errors import InputError
+from trainer.recipe.cluster import ClusterConfig, ScheduleConfig
 from trainer.recipe.data import BackboneConfig, LogsConfig, WindowConfig
 from trainer.recipe.judging import EvaluationConfig, GateConfig
 from trainer.recipe.model import LossesConfig, ModelConfig, TablesConfig, VlmConfig
 from trainer.recipe.thaw import GuardConfig, RemediesConfig, RemedyArm, RouteArm, RoutesConfig, ThawConfig
 from trainer.recipe.training import GroupsConfig, LookupConfig, TrainingConfig
 from trainer.recipe.types import STRICT_KEYS
+
+_PLACE_AND_TIME = ("cluster", "schedule")
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT_KEYS)
@@ -43,6 +46,8 @@ class Recipe:
     lookup: LookupConfig = LookupConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     gate: GateConfig = GateConfig()
+    cluster: ClusterConfig = ClusterConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
 
     def __post_init__(self) -> None:
         if len(self.losses.head_weights) != len(self.logs.labels):
@@ -50,6 +55,8 @@ class Recipe:
             raise ValueError(f"losses.head_weights has {num_weights} values for {num_labels} logs.labels")
         if (2 * self.tables.dim) % self.model.num_attention_heads:
             raise ValueError("model.num_attention_heads must divide twice tables.dim")
+        if self.training.num_ranks % self.cluster.num_nodes:
+            raise ValueError("cluster.num_nodes must divide training.num_ranks")
         self._check_thaw()
 
     def _check_thaw(self) -> None:
@@ -80,12 +87,13 @@ class Recipe:
 
     @property
     def digest(self) -> str:
-        """First 16 hex digits of the SHA-256 of the recipe's JSON."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+        """First 16 hex digits of the SHA-256 of the JSON of what shapes the model: where and when it runs do not."""
+        tree = {name: section for name, section in asdict(self).items() if name not in _PLACE_AND_TIME}
+        return hashlib.sha256(_as_json(tree).encode()).hexdigest()[:16]
 
     def to_json(self) -> str:
         """The recipe as JSON with sorted keys; `from_json` reads it back."""
-        return json.dumps(asdict(self), sort_keys=True)
+        return _as_json(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Recipe":
@@ -115,6 +123,10 @@ class Recipe:
             except yaml.YAMLError:
                 raise InputError(f"recipe '{self.name}': {dotted}: '{text}' is no YAML; mend that value") from None
         return _build(tree)
+
+
+def _as_json(tree: dict[str, Any]) -> str:
+    return json.dumps(tree, sort_keys=True)
 
 
 def _build(tree: dict[str, Any]) -> Recipe:
