@@ -8,15 +8,13 @@ from itertools import islice
 from typing import Any
 
 import torch
-from fbgemm_gpu.split_embedding_configs import EmbOptimType
-from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation, PoolingMode
-from fbgemm_gpu.split_table_batched_embeddings_ops_training import ComputeDevice, SplitTableBatchedEmbeddingBagsCodegen
 
 from pipelines.recipes import find_recipe
 from trainer.batches.batch import Batch
 from trainer.batches.columns import Columns
 from trainer.batches.reader import SlateReader
 from trainer.dense_optimizer import DenseOptimizer, Group
+from trainer.embeddings.fused import fused_rows
 from trainer.embeddings.hashing import hash_rows
 from trainer.embeddings.lookup import CANDIDATE, HISTORY, TABLE_OF_SITE, USER, Ids, Rows, num_rows_of
 from trainer.embeddings.sharded import ShardedTables
@@ -38,23 +36,19 @@ FIRST_DAY, NUM_DAYS = date(2017, 11, 1), 5
 
 
 class LocalTables:
-    """FBGEMM's fused tables in this process alone, called as directly as they can be."""
+    """Fused rows in this process alone, called as directly as they can be."""
 
     def __init__(self, config: TablesConfig, *, learning_rate: float) -> None:
         self._first = dict(zip(num_rows_of(config), (0, config.num_user_rows), strict=True))
-        place = (EmbeddingLocation.HOST, ComputeDevice.CPU)
-        self._fused = SplitTableBatchedEmbeddingBagsCodegen(
-            [(sum(num_rows_of(config).values()), config.dim, *place)],
-            optimizer=EmbOptimType.EXACT_ROWWISE_ADAGRAD,
-            learning_rate=learning_rate,
-            pooling_mode=PoolingMode.NONE,
+        self._rows = fused_rows(
+            sum(num_rows_of(config).values()), config.dim, learning_rate=learning_rate, device=torch.device("cpu")
         )
-        self._fused.init_embedding_weights_uniform(-0.1, 0.1)
+        self._rows.rows_SD.uniform_(-0.1, 0.1)
 
     def read_ids(self, ids: Ids) -> Rows:
         """Rows of ids; a backward pass through them updates the tables."""
         slots = torch.cat([of_site + self._first[TABLE_OF_SITE[site]] for site, of_site in ids.items()])
-        rows = self._fused(slots, torch.arange(len(slots) + 1))
+        rows = self._rows.look_up(slots)
         return dict(zip(ids, torch.split(rows, [len(of_site) for of_site in ids.values()]), strict=True))
 
     def send(self, ids: Ids) -> Ids:

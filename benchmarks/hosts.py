@@ -22,7 +22,7 @@ _ADDRESSES = ("10.77.0.1", "10.77.0.2")
 _BURST_BYTES = 32 * 1024
 _LATENCY_MS = 1000  # of what may queue before packets are dropped
 # A link's queue is one for all: a small message must not wait behind all of a large one, nor begin slowly each time.
-_SOCKETS = ("net.ipv4.tcp_wmem=4096 65536 131072", "net.ipv4.tcp_slow_start_after_idle=0")
+_SOCKETS = ("net.ipv4.tcp_wmem=4096 16384 32768", "net.ipv4.tcp_slow_start_after_idle=0")
 
 
 @dataclass(frozen=True, kw_only=True)

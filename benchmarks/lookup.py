@@ -149,7 +149,7 @@ def _bags(recipe: Recipe) -> ShardedCollection:
 
 def _cases(recipe: Recipe, batches: Sequence[Ids]) -> dict[str, Step]:
     """What is timed, a step at a time."""
-    ours, bags, training, turn = _tables(recipe), _bags(recipe), _Training(Workload()), count()
+    ours, bags, training, turn = _tables(recipe), _bags(recipe), _Training(Workload(num_layers=2)), count()
     num_rows = min(len(ids[USER]) for ids in batches)
     num_rows = int(_smallest_of_ranks(num_rows))
     ones = torch.ones(2 * num_rows, dtype=torch.int32)

@@ -34,7 +34,7 @@ class Workload:
     dim: int = 32
     batch_rows: int = 384
     history_length: int = 40
-    num_layers: int = 2
+    num_layers: int = 8
 
     @property
     def tables(self) -> TablesConfig:

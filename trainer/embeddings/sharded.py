@@ -1,4 +1,4 @@
-"""The tables of a training run: split by rows over ranks, each part with FBGEMM's fused row-wise Adagrad.
+"""The tables of a training run: split by rows over ranks, each part with row-wise Adagrad fused into its lookups.
 
 A backward pass through looked-up rows updates them at once; there is no separate optimizer step for tables.
 
@@ -18,12 +18,10 @@ from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
-from fbgemm_gpu.split_embedding_configs import EmbOptimType
-from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation, PoolingMode
-from fbgemm_gpu.split_table_batched_embeddings_ops_training import ComputeDevice, SplitTableBatchedEmbeddingBagsCodegen
 from torch import Tensor
 
 from trainer.embeddings.exchange import Exchange, Precision
+from trainer.embeddings.fused import fused_rows
 from trainer.embeddings.layout import Layout
 from trainer.embeddings.lookup import SITES_OF_TABLE, TABLE_OF_SITE, Ids, Rows, num_rows_of
 from trainer.recipe import TablesConfig
@@ -124,23 +122,9 @@ class ShardedTables:
     ) -> None:
         self.exchange = Exchange(dim=config.dim, precision=precision)
         self._layout = Layout(num_rows_of(config), num_ranks=self.exchange.num_ranks)
-        num_slots, is_cuda = self._layout.num_slots, device.type == "cuda"
-        place = (
-            (EmbeddingLocation.DEVICE, ComputeDevice.CUDA) if is_cuda else (EmbeddingLocation.HOST, ComputeDevice.CPU)
-        )
-        self._fused = SplitTableBatchedEmbeddingBagsCodegen(
-            [(num_slots, config.dim, *place)],
-            optimizer=EmbOptimType.EXACT_ROWWISE_ADAGRAD,
-            learning_rate=learning_rate,
-            pooling_mode=PoolingMode.NONE,
-            device=device,
-        )
-        # Outside autograd's count of versions: a batch that was read ahead holds the weights in its graph, and its
-        # backward pass updates them as they are then.
-        (self._rows_SD,) = (weights.data for weights in self._fused.split_embedding_weights())
-        ((sums_S,),) = self._fused.split_optimizer_states()
-        self._sums_S: Tensor = sums_S.data.view(-1)
-        self._rows_SD.zero_()
+        num_slots = self._layout.num_slots
+        self._fused = fused_rows(num_slots, config.dim, learning_rate=learning_rate, device=device)
+        self._rows_SD, self._sums_S = self._fused.rows_SD, self._fused.sums_S
         if seed is not None:
             self._first_rows(config, seed)
         self._touched = (
@@ -260,10 +244,7 @@ class ShardedTables:
         if not adapting:
             frozen_TD: Tensor = self._rows_SD.index_select(0, slots_T)
             return frozen_TD
-        if len(slots_T):
-            rows_TD: Tensor = self._fused(slots_T, torch.arange(len(slots_T) + 1, device=slots_T.device))
-        else:  # the fused kernel wants one; gradients are exchanged all the same
-            rows_TD = self._rows_SD.new_empty(0, self._rows_SD.shape[1], requires_grad=True)
+        rows_TD = self._fused.look_up(slots_T)  # of none, too: gradients are exchanged all the same
         if self._touched is None and self._updated_at_S is None:
             return rows_TD
         watched_TD: Tensor = _BeforeUpdate.apply(rows_TD, self, slots_T)  # type: ignore[no-untyped-call]
