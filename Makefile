@@ -33,7 +33,7 @@ define install
 	$(INSTALL) --editable .
 endef
 
-.PHONY: help retrain test test-gpu bench-gpu lint ui lock clean
+.PHONY: help retrain images test test-containers test-gpu test-manifests kind-up kind-down bench-gpu lint ui lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -41,11 +41,28 @@ help: ## list the targets
 retrain: $(CPU) $(DEMO_LOG) ## the daily retrain on the demo log: [DATE=2017-11-21] [STORE=.thawline]
 	@$(BIN)/thawline retrain --recipe complete_journey --date $(DATE) --store $(STORE)
 
-test: $(DEV) ## every test that needs no GPU
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not gpu" tests
+test: $(DEV) ## every test that needs neither a GPU nor a Docker engine
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not gpu and not containers" tests
+
+test-containers: $(DEV) ## the images and the DAG in containers; installs a Docker engine where none answers and it may
+	@images/engine.sh start
+	@images/build.sh data trainer-cpu
+	@$(BIN)/python -m pytest -m containers tests/containers
+
+images: $(CPU) ## build what steps run in: [IMAGES="data trainer-cpu"] [BASE_IMAGE=...]
+	@images/build.sh $(IMAGES)
+
+test-manifests: $(DEV) ## what is applied to clusters: valid, hardened, consistent; no cluster is needed
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup tests/manifests
 
 test-gpu: $(ON_GPU) ## every test that needs a GPU: [GPU_PYTHON=one whose torch is built for CUDA]
 	@$(GPU_PYTHON) -m pytest -m gpu --confcutdir tests/gpu tests/gpu
+
+kind-up: ## a cluster on this machine, and the demo on it: [GPU=1 for GPU nodes, fake where there are none]
+	@GPU=$(GPU) manifests/kind/up.sh
+
+kind-down: ## delete that cluster
+	@manifests/kind/down.sh
 
 lint: $(DEV) ## ruff and mypy over all code
 	@$(BIN)/ruff check .

@@ -2,3 +2,4 @@
 
 DATA_IMAGE = "thawline/data:0.1.0"
 TRAINER_IMAGE = "thawline/trainer-cpu:0.1.0"
+TRAINER_GPU_IMAGE = "thawline/trainer-gpu:0.1.0"

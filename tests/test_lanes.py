@@ -1,4 +1,4 @@
-"""Every test runs on a lane: `make test` without a GPU, `make test-gpu` with one; none skips itself for want of one."""
+"""Every test runs on a lane: `make test`, or `make test-MARKER` for what few machines have; none skips itself."""
 
 import ast
 import json
@@ -6,8 +6,11 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 REPOSITORY = Path(__file__).parents[1]
 GPU_FOLDER = REPOSITORY / "tests" / "gpu"
@@ -29,8 +32,15 @@ print(json.dumps(found))
 
 def lanes() -> dict[str, list[str]]:
     """What each target of the Makefile hands to pytest, without what shares the work out."""
-    recipes = re.findall(r"^(test[a-z-]*):.*\n\t.*-m pytest (.*)$", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
-    return {target: shlex.split(re.sub(r"-n \d+ --dist \w+", "", arguments)) for target, arguments in recipes}
+    recipes = re.findall(r"^(test[a-z-]*):.*\n((?:\t.*\n)+)", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+    handed = {target: re.findall(r"-m pytest (.*)$", recipe, re.MULTILINE) for target, recipe in recipes}
+    return {target: shlex.split(re.sub(r"-n \d+ --dist \w+", "", arguments)) for target, (arguments,) in handed.items()}
+
+
+def markers() -> list[str]:
+    """Our marks: each says what a test needs that `make test` does not have."""
+    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    return [line.partition(":")[0] for line in settings["markers"]]
 
 
 def collected(*selections: list[str]) -> list[set[str]]:
@@ -41,16 +51,21 @@ def collected(*selections: list[str]) -> list[set[str]]:
     return [set(found) for found in json.loads(done.stdout)]
 
 
-def test_every_test_marked_gpu_has_a_lane() -> None:
+def test_what_is_marked_is_left_out_of_make_test() -> None:
     found = lanes()
-    assert found.keys() == {"test", "test-gpu"}
-    assert found["test"] == ["-m", "not gpu", "tests"]
-    folder = str(GPU_FOLDER.relative_to(REPOSITORY))
-    every, marked, with_gpu, without = collected(
-        [folder], ["-m", "gpu", folder], found["test-gpu"], [*found["test"][:-1], folder]
+    assert found.keys() >= {"test", *(f"test-{marker}" for marker in markers())}
+    assert found["test"] == ["-m", " and ".join(f"not {marker}" for marker in markers()), "tests"]
+
+
+@pytest.mark.parametrize("marker", markers())
+def test_every_marked_test_has_a_lane(marker: str) -> None:
+    """A mark's tests lie in the folder of its name."""
+    found, folder = lanes(), f"tests/{marker}"
+    every, marked, on_lane, without = collected(
+        [folder], ["-m", marker, folder], found[f"test-{marker}"], [*found["test"][:-1], folder]
     )
     assert marked
-    assert with_gpu == marked
+    assert on_lane == marked
     assert without == every - marked
 
 
@@ -61,11 +76,13 @@ def names(tree: ast.AST) -> Iterator[str]:
             yield ast.unparse(node)
 
 
-def test_what_needs_a_gpu_lies_where_its_lane_looks() -> None:
-    """`make test-gpu` collects one folder, so that plain torch suffices; its own conftest alone asks for a GPU."""
+def test_what_is_marked_lies_where_its_lane_looks() -> None:
+    """A lane collects one folder, so plain torch suffices for `make test-gpu`; its conftest alone asks for a GPU."""
     for file in (REPOSITORY / "tests").rglob("*.py"):
         used = set(names(ast.parse(file.read_text())))
         asks = {name for name in used if name.endswith(("cuda.is_available", "cuda.device_count"))}
         assert not asks or file == GPU_FOLDER / "conftest.py", f"{file} asks for a GPU itself: mark its tests gpu"
-        marks = {name for name in used if name.endswith("mark.gpu")}
-        assert not marks or GPU_FOLDER in file.parents, f"{file} marks tests gpu outside of {GPU_FOLDER.name}/"
+        for marker in markers():
+            marks = {name for name in used if name.endswith(f"mark.{marker}")}
+            folder = REPOSITORY / "tests" / marker
+            assert not marks or folder in file.parents, f"{file} marks tests {marker} outside of tests/{marker}/"

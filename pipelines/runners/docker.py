@@ -49,9 +49,9 @@ def containers(dag: Any, run: Run, folder: Path) -> Iterator[local.DockerRunner]
     client, user = _connect(), container_user()
     try:
         _require_images(client, images_of(dag))
-        _require_owned(local_path(run.store), user)
+        require_owned(local_path(run.store), user)
         start_afresh(folder, user)
-        with _Containers(client, str(folder.resolve())).taking_over():
+        with Containers(client, str(folder.resolve())).taking_over():
             yield local.DockerRunner(**run_arguments(run, folder, user))
     finally:
         client.close()
@@ -140,7 +140,7 @@ def _require_images(client: docker.DockerClient, names: list[str]) -> None:
             raise InputError(f"--runner docker: image {name} is not on this machine; `make images` builds it") from None
 
 
-def _require_owned(store: Path, user: tuple[int, int]) -> None:
+def require_owned(store: Path, user: tuple[int, int]) -> None:
     """Root's containers are not root's: they can write only to a store that is theirs."""
     if os.getuid():
         return
@@ -153,7 +153,7 @@ def _require_owned(store: Path, user: tuple[int, int]) -> None:
             )
 
 
-class _Containers:
+class Containers:
     """Runs one container a step, in the place of kfp's own function.
 
     kfp 2.17 has the engine remove a container as soon as it ends, and takes one that is gone before it was asked for
