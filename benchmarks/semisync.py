@@ -47,7 +47,7 @@ RATE = 0.02
 _NUM_TRIALS = 5
 _NICE = 19
 _NUM_EVIDENCE_STEPS = 1600
-LOOKUP_SHARE = 0.255  # of a synchronous step, that its forward lookups are to take on the link
+LOOKUP_SHARE = 0.26  # of a synchronous step, that its forward lookups are to take on the link
 COMPUTE, SYNC, SEMI, EXACT = "compute", "sync", "semi", "exact"
 SAME_TABLES, BASE, SPARSE_DIST = "semi_on_torchrec_tables", "torchrec_base", "torchrec_sparse_dist"
 CASES = (COMPUTE, SYNC, SEMI, EXACT, SAME_TABLES, BASE, SPARSE_DIST)
@@ -305,7 +305,7 @@ def main() -> None:
         return
     ranks, hosts = run_ranks("benchmarks.semisync", ["--quick"] if options.quick else [])
     figures = {**summarize(ranks), "link": "two hosts" if hosts.link else f"loopback: {hosts.why_not}"}
-    figures |= loop_vs_bare(num_rounds=5 * num_rounds, num_steps=20)
+    figures |= loop_vs_bare(num_rounds=8 * num_rounds, num_steps=20)
     rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in figures.items()}
     setting = {"workload": asdict(workload), "num_rounds": num_rounds, "num_steps": num_steps}
     publish("semisync", {**rounded, **setting})

@@ -7,12 +7,12 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.profiler import record_function
 
 from trainer.batches.batch import Batch
 from trainer.batches.reader import SlateReader
 from trainer.embeddings.lookup import ids_of
 from trainer.micro_batches import micro_batches
+from trainer.ranges import named_range
 from trainer.recipe import Recipe
 from trainer.semisync.forward import PrefetchingForward, Step
 from trainer.semisync.lookahead import Lookahead
@@ -97,7 +97,7 @@ def fit_epoch(
         prepare=lambda number: thaw.prepare(progress_at(number)),
     ):
         progress = progress_at(step.number)
-        with record_function("network"), _named(epoch, step):
+        with named_range("network"), _named(epoch, step):
             optimizer.begin_step(progress)
             losses = _backward(step, recipe, objective, gate, progress)
             optimizer.step()

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 from tqdm import tqdm
 
@@ -34,7 +33,20 @@ class _Sums:
         self.num_row_gradients += adapting * batch.num_lookups
         self.ended_s = time.perf_counter()
         for name, loss in losses.items():
-            self.losses[name] = self.losses.get(name, torch.zeros_like(loss)) + loss
+            if name in self.losses:
+                self.losses[name] += loss
+            else:
+                self.losses[name] = loss.clone()
+
+    def extend(self, later: "_Sums") -> None:
+        """Adds the sums of the steps that came next."""
+        self.num_steps += later.num_steps
+        self.num_rows += later.num_rows
+        self.num_adapting += later.num_adapting
+        self.num_row_gradients += later.num_row_gradients
+        self.ended_s = later.ended_s
+        for name, loss in later.losses.items():
+            self.losses[name] = self.losses[name] + loss if name in self.losses else loss
 
     def means(self) -> dict[str, float]:
         return {name: float(loss) / self.num_steps for name, loss in self.losses.items()}
@@ -121,7 +133,6 @@ class RunHistory:
 
     def step(self, progress: float, batch: Batch, losses: Mapping[str, Tensor], *, adapting: bool) -> None:
         """Adds a step; see `trainer.loop.Observer`."""
-        self._pass.add(losses, batch, adapting=adapting)
         self._recent.add(losses, batch, adapting=adapting)
         self._bar.update()
         num_steps = self._num_steps[int(progress)]
@@ -132,7 +143,7 @@ class RunHistory:
             ended = min(progress + 1 / num_steps, int(progress) + 1.0)
             self.curve.append(CurvePoint(epoch=ended, loss=loss, phase=recent.phase))
             self._bar.set_postfix_str(f"loss {loss:.4f}, {recent.rows_per_s:,.0f} rows/s, tables {recent.phase}")
-            self._recent = _Sums()
+            self._begin_part()
 
     def end_epoch(
         self, *, heldout: Mapping[str, float], canary: Mapping[str, float], lookup: Mapping[str, float]
@@ -144,6 +155,7 @@ class RunHistory:
             canary: What the canary read after it; empty without one.
             lookup: What its lookups cost, see `EpochRecord`.
         """
+        self._begin_part()
         done = self._pass
         means = done.means()
         record = EpochRecord(
@@ -165,6 +177,12 @@ class RunHistory:
             waits += f" ({lookup['hidden_share']:.0%} of them hidden)"
         self.say(f"epoch {record.epoch}: loss {record.loss:.4f}, tables {record.phase}, {waits}; {shown}")
         self._close_at_the_end()
+
+    def _begin_part(self) -> None:
+        """Adds what is summed up to the pass's sums."""
+        if self._recent.num_steps:
+            self._pass.extend(self._recent)
+        self._recent = _Sums()
 
     def resume(self, epochs: Sequence[EpochRecord], curve: Sequence[CurvePoint]) -> None:
         """Goes on after passes that were recorded before."""

@@ -1,7 +1,7 @@
 """A trace of some training steps, for https://ui.perfetto.dev."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import torch
@@ -9,6 +9,7 @@ from torch._C._profiler import _ExperimentalConfig
 
 from trainer.batches.batch import Batch
 from trainer.loop import Losses, Observer
+from trainer.ranges import naming
 
 
 class _Tracing:
@@ -19,7 +20,7 @@ class _Tracing:
         # The lookups' lane is a thread of its own.
         everywhere = _ExperimentalConfig(profile_all_threads=True)
         self.profile = torch.profiler.profile(experimental_config=everywhere)
-        self.is_running = False
+        self._running = ExitStack()
 
     def step(self, progress: float, batch: Batch, losses: Losses, *, adapting: bool) -> None:
         """See `trainer.loop.Observer`."""
@@ -27,15 +28,13 @@ class _Tracing:
         if self._number == self._num_steps:
             self.end()
         elif self._number == 0:  # the first step of a pass fills the pipeline
-            self.profile.start()
-            self.is_running = True
+            self._running.enter_context(naming())
+            self._running.enter_context(self.profile)
         self._number += 1
 
     def end(self) -> None:
         """Ends the trace, if it is not over yet."""
-        if self.is_running:
-            self.profile.stop()
-            self.is_running = False
+        self._running.close()
 
 
 @contextmanager

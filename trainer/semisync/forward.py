@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, runt
 
 import torch
 from torch import Tensor
-from torch.profiler import record_function
 
+from trainer.ranges import named_range
 from trainer.semisync.evidence import Evidence, Meter
 from trainer.semisync.lane import InlineLane, Lane, ThreadLane
 from trainer.semisync.lookahead import Coming, Lookahead
@@ -154,7 +154,7 @@ class PrefetchingForward:
 
     def _send(self, coming: Coming[B]) -> "Future[Any]":
         def send() -> Any:
-            with record_function("lookup: send ids"), self._meter.lookup():
+            with named_range("lookup: send ids"), self._meter.lookup():
                 return self._lookup.send(coming.ids)
 
         return self._lane.submit(_named(send, coming.number), uses=coming.ids)
@@ -165,7 +165,7 @@ class PrefetchingForward:
         def read() -> "Rows":
             if adapting:
                 prepare(coming.number)
-            with record_function("lookup: read rows"), self._meter.lookup():
+            with named_range("lookup: read rows"), self._meter.lookup():
                 return self._lookup.read(sent.result(), adapting=adapting)
 
         return self._lane.submit(_named(read, coming.number))
@@ -174,7 +174,7 @@ class PrefetchingForward:
         self, coming: Coming[B], asked: "_Asked", *, adapting: bool, prepare: Callable[[int], None]
     ) -> Iterator[Step[B]]:
         assert asked.read is not None
-        with record_function("lookup: wait"), self._meter.exposed():
+        with named_range("lookup: wait"), self._meter.exposed():
             read = self._lane.wait(asked.read)
             rows = read if asked.refreshed is None else self._lane.wait(asked.refreshed)
         self._meter.step()
@@ -186,7 +186,7 @@ class PrefetchingForward:
     def _refresh(self, coming: Coming[B], sent: "Future[Any]") -> "Future[Rows]":
         def refresh() -> "Rows":
             assert isinstance(self._lookup, Refreshable)
-            with record_function("lookup: refresh rows"), self._meter.lookup():
+            with named_range("lookup: refresh rows"), self._meter.lookup():
                 return self._lookup.refresh(sent.result())
 
         return self._lane.submit(_named(refresh, coming.number))
@@ -196,7 +196,7 @@ class PrefetchingForward:
 
         def update() -> None:
             prepare(number)
-            with record_function("lookup: update"):
+            with named_range("lookup: update"):
                 torch.autograd.backward(list(read.values()), gradients)
                 self._lookup.settle()
 
