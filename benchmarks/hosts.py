@@ -37,6 +37,18 @@ class Hosts:
     link: bool
     why_not: str = ""
 
+    def address(self, rank: int) -> str:
+        """Of the host of a rank."""
+        return _ADDRESSES[rank] if self.link else "127.0.0.1"
+
+    def device(self, rank: int) -> str:
+        """Name of the network device of that host."""
+        return _device(rank) if self.link else "lo"
+
+    def within(self, rank: int) -> list[str]:
+        """What comes before a command that runs on that host."""
+        return ["ip", "netns", "exec", _name(rank)] if self.link else []
+
 
 def run_ranks(
     module: str, arguments: Sequence[str] = (), *, number: int = 2, wants_link: bool = True
@@ -55,7 +67,7 @@ def run_ranks(
     Returns:
         What they left, by rank, and where they ran.
     """
-    with _two_hosts() if wants_link else nullcontext(_LOOPBACK) as hosts, tempfile.TemporaryDirectory() as folder:
+    with two_hosts() if wants_link else nullcontext(_LOOPBACK) as hosts, tempfile.TemporaryDirectory() as folder:
         if wants_link and not hosts.link:
             print(f"no link between two hosts: {hosts.why_not}; measuring on loopback", file=sys.stderr)
         out = Path(folder) / "found"
@@ -84,14 +96,13 @@ def report_rank(out: Path, found: Mapping[str, Any]) -> NoReturn:
 
 def _start(hosts: Hosts, rank: int, number: int, port: int, command: Sequence[str]) -> "subprocess.Popen[bytes]":
     environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(number), "LOCAL_RANK": str(rank)}
-    environment |= {"MASTER_ADDR": _ADDRESSES[0] if hosts.link else "127.0.0.1", "MASTER_PORT": str(port)}
-    environment |= {"GLOO_SOCKET_IFNAME": _device(rank) if hosts.link else "lo", "OMP_NUM_THREADS": "1"}
-    prefix = ["ip", "netns", "exec", _name(rank)] if hosts.link else []
-    return subprocess.Popen([*prefix, sys.executable, "-m", *command], env=environment)
+    environment |= {"MASTER_ADDR": hosts.address(0), "MASTER_PORT": str(port)}
+    environment |= {"GLOO_SOCKET_IFNAME": hosts.device(rank), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([*hosts.within(rank), sys.executable, "-m", *command], env=environment)
 
 
 @contextmanager
-def _two_hosts() -> Iterator[Hosts]:
+def two_hosts() -> Iterator[Hosts]:
     """Makes the namespaces and the link, if this machine lets us, and takes them away again."""
     why_not = _make()
     try:

@@ -19,6 +19,7 @@ def pretrain(recipe: str, date: str, store: str, window: str, backbone: dsl.Outp
     from components.step import step
 
     with step("pretrain", recipe, date, store) as run:
+        from components.launching import launcher_of
         from trainer.launch import launch_pretraining
 
-        launch_pretraining(run.recipe, window, backbone.path)
+        launch_pretraining(run.recipe, window, backbone.path, launcher_of(run, "pretrain"))

@@ -2,6 +2,7 @@
 
 import tempfile
 
+from components.launching import launcher_of
 from components.run import Run
 from trainer.launch import launch_training
 from trainer.registry.backbones import fetch_backbone
@@ -18,4 +19,5 @@ def train_from_backbone(run: Run, window: str, backbone: str, tracking_uri: str,
         out: Folder for ``model/`` and ``history.json``.
     """
     with tempfile.TemporaryDirectory() as scratch:
-        launch_training(run.recipe, window, fetch_backbone(run.recipe, backbone, tracking_uri, scratch), out)
+        start = fetch_backbone(run.recipe, backbone, tracking_uri, scratch)
+        launch_training(run.recipe, window, start, out, launcher_of(run, "train"))

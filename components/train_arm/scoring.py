@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 
 from components.heldout import read_rows
-from trainer.launch import launch_training
+from trainer.launch import Launcher, launch_training
 from trainer.recipe import Recipe
 from trainer.serving import Scorer
 from trainer.windows.manifest import load_window
@@ -18,7 +18,9 @@ from trainer.windows.storage import folder_aside, write_json, write_parquet
 _KEYS = ("request_id", "user_id", "pin_id")
 
 
-def train_and_score(recipe: Recipe, window: str, backbone_dir: str, facts: dict[str, Any], target: Path) -> None:
+def train_and_score(
+    recipe: Recipe, window: str, backbone_dir: str, launcher: Launcher, facts: dict[str, Any], target: Path
+) -> None:
     """Publishes ``case.json``, ``history.json`` and ``predictions.parquet`` as one folder; the model is dropped.
 
     The predictions are the held-out rows in their order: request_id, user_id, pin_id, save, and score, the predicted
@@ -28,12 +30,13 @@ def train_and_score(recipe: Recipe, window: str, backbone_dir: str, facts: dict[
         recipe: What to train.
         window: Path of the window's manifest.
         backbone_dir: Folder of the backbone.
+        launcher: Who runs the training.
         facts: What ``case.json`` shall hold.
         target: The folder.
     """
     with TemporaryDirectory() as scratch:
         training = Path(scratch)
-        launch_training(recipe, window, backbone_dir, scratch)
+        launch_training(recipe, window, backbone_dir, scratch, launcher)
         predictions = _predict(training / "model", window)
         with folder_aside(target) as aside:
             write_json(aside / "case.json", facts)

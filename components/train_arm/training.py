@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -40,10 +40,12 @@ def train_case(run: Run, case: Case, window: str, backbone: str, tracking_uri: s
         with open_child(recipe, case.name, {"case": key, **_texts(case)}, parent, tracking_uri) as log:
             if not target.is_dir():
                 # With it comes torch, which a case that is there already can do without.
+                from components.launching import launcher_of
                 from components.train_arm.scoring import train_and_score
 
                 facts = {**asdict(case), "window": window, "recipe": json.loads(recipe.to_json())}
-                train_and_score(recipe, window, start, facts, target)
+                launcher = launcher_of(replace(run, recipe=recipe), "train", case.name)
+                train_and_score(recipe, window, start, launcher, facts, target)
             log(json.loads((target / "history.json").read_text()))
     return str(target)
 

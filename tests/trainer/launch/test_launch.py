@@ -1,18 +1,14 @@
 """Pretraining and training from end to end, as steps of a DAG call them: on prepared days, in processes of torchrun."""
 
-import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import date, timedelta
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 import torch
 
-from tests.trainer import tiny
+from tests.trainer.launch.tiny_days import WITHOUT_NEGATIVES, Prepared, history_of
 from trainer.batches.columns import Columns
 from trainer.checkpoint import read_checkpoint
 from trainer.errors import InputError
@@ -20,67 +16,10 @@ from trainer.evaluation.metrics import auc
 from trainer.launch import launch_pretraining, launch_training
 from trainer.model.backbone import KIND as BACKBONE
 from trainer.model.backbone import load_backbone, pretrained_part
-from trainer.recipe import LossesConfig, Recipe
+from trainer.recipe import Recipe
 from trainer.runs import pretrain, train
 from trainer.serving import Scorer
-from trainer.windows.manifest import Partition, assemble_window, load_window
-from trainer.windows.preparation import prepare_day
-from trainer.windows.sources.synthetic import synthetic_logs
-
-FIRST_DAY = date(2024, 1, 1)
-# Each rank draws in-batch negatives from its own rows; all else of a step is the same for any number of ranks.
-WITHOUT_NEGATIVES = {"losses.contrastive_weight": "0"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prepared:
-    """A recipe, and manifests of the days to pretrain on and of the window after them, in one store."""
-
-    recipe: Recipe
-    pretraining: str
-    window: str
-
-
-@pytest.fixture(scope="module")
-def prepared(tiny_log: Path, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    base = tiny.recipe()
-    recipe = Recipe(
-        name="tiny",
-        logs=synthetic_logs(str(tiny_log)),
-        tables=base.tables,
-        model=base.model,
-        losses=LossesConfig(head_weights=(1.0, 0.5, 0.5)),
-        thaw=base.thaw,
-        training=base.training,
-    ).override({"training.batch_rows": "64", "tables.num_user_rows": "101", "tables.num_pin_rows": "301"})
-    store = str(tmp_path_factory.mktemp("launch"))
-    days = [prepare_day(recipe, FIRST_DAY + timedelta(days=number), store) for number in range(8)]
-    return Prepared(
-        recipe=recipe,
-        pretraining=assemble_window(days[:3], store, has_heldout=False),
-        window=assemble_window(days[3:], store, has_heldout=True),
-    )
-
-
-@pytest.fixture(scope="module")
-def backbone(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pretrained") / "backbone"
-    launch_pretraining(prepared.recipe, prepared.pretraining, str(folder))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def training(prepared: Prepared, backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What two ranks left."""
-    out = tmp_path_factory.mktemp("trained") / "training"
-    recipe = prepared.recipe.override({"training.num_ranks": "2", **WITHOUT_NEGATIVES})
-    launch_training(recipe, prepared.window, str(backbone), str(out))
-    return out
-
-
-def history_of(out: Path) -> dict[str, Any]:
-    history: dict[str, Any] = json.loads((out / "history.json").read_text())
-    return history
+from trainer.windows.manifest import Partition, load_window
 
 
 def frame_of(partition: Partition) -> pd.DataFrame:
