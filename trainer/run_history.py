@@ -9,7 +9,9 @@ from typing import Any
 from torch import Tensor
 from tqdm import tqdm
 
+from trainer import logs
 from trainer.batches.batch import Batch
+from trainer.telemetry import Telemetry
 
 NUM_CURVE_POINTS_PER_EPOCH = 20
 
@@ -108,42 +110,54 @@ class CurvePoint:
 
 
 class RunHistory:
-    """Shows a progress bar (rank 0) and keeps the records of a run.
+    """Shows a run's progress (rank 0), as a bar or as JSON lines, and keeps its records.
 
     Args:
         num_steps: Steps of each pass.
         title: Of the bar.
-        is_shown: Whether this process shows the bar.
+        is_shown: Whether this process shows the progress.
+        telemetry: Counts it too, where someone may scrape.
     """
 
-    def __init__(self, num_steps: list[int], *, title: str, is_shown: bool) -> None:
+    def __init__(self, num_steps: list[int], *, title: str, is_shown: bool, telemetry: Telemetry | None = None) -> None:
         self.epochs: list[EpochRecord] = []
         self.curve: list[CurvePoint] = []
         self.refrozen_at: int | None = None
         self._num_steps = num_steps
+        self._telemetry = telemetry
         self._pass, self._recent = _Sums(), _Sums()
-        hidden: dict[str, Any] = (
-            {} if is_shown else {"disable": True}
-        )  # left out, TQDM_DISABLE in the environment has its say
+        self._is_logged = is_shown and logs.are_json()
+        has_bar = is_shown and not self._is_logged
+        # Left out, TQDM_DISABLE in the environment has its say.
+        hidden: dict[str, Any] = {} if has_bar else {"disable": True}
         self._bar = tqdm(total=sum(num_steps), desc=title, unit="step", file=sys.stderr, mininterval=1.0, **hidden)
 
     def begin_epoch(self) -> None:
         """Starts the clock of a pass."""
         self._pass, self._recent = _Sums(), _Sums()
+        if self._telemetry is not None:
+            self._telemetry.begin_epoch()
 
     def step(self, progress: float, batch: Batch, losses: Mapping[str, Tensor], *, adapting: bool) -> None:
         """Adds a step; see `trainer.loop.Observer`."""
         self._recent.add(losses, batch, adapting=adapting)
         self._bar.update()
+        if self._telemetry is not None:
+            self._telemetry.step(epoch=int(progress), num_rows=batch.num_step_rows, adapting=adapting)
         num_steps = self._num_steps[int(progress)]
         if self._recent.num_steps * NUM_CURVE_POINTS_PER_EPOCH >= num_steps:
-            recent = self._recent
-            loss = sum(recent.means().values())
             # Rounded sums may pass the end of a pass.
-            ended = min(progress + 1 / num_steps, int(progress) + 1.0)
-            self.curve.append(CurvePoint(epoch=ended, loss=loss, phase=recent.phase))
-            self._bar.set_postfix_str(f"loss {loss:.4f}, {recent.rows_per_s:,.0f} rows/s, tables {recent.phase}")
+            self._add_point(min(progress + 1 / num_steps, int(progress) + 1.0))
             self._begin_part()
+
+    def _add_point(self, ended: float) -> None:
+        recent = self._recent
+        point = CurvePoint(epoch=ended, loss=sum(recent.means().values()), phase=recent.phase)
+        self.curve.append(point)
+        shown = f"loss {point.loss:.4f}, {recent.rows_per_s:,.0f} rows/s, tables {point.phase}"
+        self._bar.set_postfix_str(shown)
+        if self._is_logged:
+            logs.say(f"epoch {ended:.2f}: {shown}", **asdict(point), rows_per_s=recent.rows_per_s)
 
     def end_epoch(
         self, *, heldout: Mapping[str, float], canary: Mapping[str, float], lookup: Mapping[str, float]
@@ -171,6 +185,8 @@ class RunHistory:
             canary={**canary, "loss_jump": self._loss_jump()} if canary else {},
         )
         self.epochs.append(record)
+        if self._telemetry is not None:
+            self._telemetry.end_epoch(exposed_s=lookup["exposed_s"])
         shown = ", ".join(f"{name} {value:.4f}" for name, value in record.heldout.items())
         waits = f"lookups {lookup['exposed_s'] / done.duration_s:.1%} of the time"
         if lookup["hidden_share"]:
@@ -187,12 +203,17 @@ class RunHistory:
     def resume(self, epochs: Sequence[EpochRecord], curve: Sequence[CurvePoint]) -> None:
         """Goes on after passes that were recorded before."""
         self.epochs, self.curve = list(epochs), list(curve)
-        self._bar.update(sum(self._num_steps[: len(epochs)]) - self._bar.n)
+        num_done = sum(self._num_steps[: len(epochs)])
+        self._bar.update(num_done - self._bar.n)
+        if self._telemetry is not None:
+            self._telemetry.resume(num_done=num_done)
         self._close_at_the_end()
 
     def say(self, line: str) -> None:
-        """Prints a line above the bar."""
-        if not self._bar.disable:
+        """Says a line, above the bar where there is one."""
+        if self._is_logged:
+            logs.say(line)
+        elif not self._bar.disable:
             self._bar.write(line, file=sys.stderr)
 
     def to_dict(self) -> dict[str, Any]:

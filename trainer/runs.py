@@ -34,6 +34,7 @@ from trainer.run_state import RunState
 from trainer.scoring import score
 from trainer.semisync.evidence import Evidence
 from trainer.semisync.forward import PrefetchingForward
+from trainer.telemetry import Telemetry, serve
 from trainer.thaw.arms import ArmPlan, plan_of
 from trainer.thaw.canary import Canary, choose_slates
 from trainer.thaw.controller import AlwaysAdapting, Thaw
@@ -96,7 +97,7 @@ def pretrain(recipe: Recipe, columns: Columns, *, device: torch.device) -> Run:
     optimizer = DenseOptimizer([Group(parameters=list(objective.parameters()), schedule=schedule)])
     wrapped = DistributedDataParallel(objective) if dist.get_world_size() > 1 else objective
     reader = _reader(recipe, columns)
-    history = _history(reader, num_epochs, title="pretrain")
+    history = _history(recipe, reader, num_epochs, title="pretrain")
     for epoch in range(num_epochs):
         history.begin_epoch()
         tables.take_traffic()
@@ -187,7 +188,7 @@ class _Training:
             if dist.get_world_size() > 1
             else objective
         )
-        self.history = _history(self._reader, num_epochs, title=f"train ({recipe.thaw.arm})")
+        self.history = _history(recipe, self._reader, num_epochs, title=f"train ({recipe.thaw.arm})")
 
     def make_pass(self, epoch: int, evaluate: Callable[[], Mapping[str, float]]) -> None:
         num_steps_before = self._reader.num_steps(epoch - 1) if epoch else 1
@@ -373,8 +374,10 @@ def _reader(recipe: Recipe, columns: Columns, *, slates: Ints | None = None) -> 
     )
 
 
-def _history(reader: SlateReader, num_epochs: int, *, title: str) -> RunHistory:
-    return RunHistory([reader.num_steps(epoch) for epoch in range(num_epochs)], title=title, is_shown=_is_first())
+def _history(recipe: Recipe, reader: SlateReader, num_epochs: int, *, title: str) -> RunHistory:
+    num_steps = [reader.num_steps(epoch) for epoch in range(num_epochs)]
+    telemetry = Telemetry(recipe, num_steps=sum(num_steps)) if _is_first() and serve() else None
+    return RunHistory(num_steps, title=title, is_shown=_is_first(), telemetry=telemetry)
 
 
 def _is_first() -> bool:

@@ -6,6 +6,7 @@ when it ends, fails or is stopped, replaced when the step is tried again, and le
 (`trainer.launch.lease`).
 """
 
+import logging
 import os
 import shutil
 import sys
@@ -40,9 +41,13 @@ _PATIENCE_S = 300.0
 
 
 def cluster_client() -> "TrainerClient":
-    """A client of the cluster that this process runs in, or that its kube-config names; in its own namespace."""
+    """A client of the cluster that this process runs in, or that its kube-config names; in its own namespace.
+
+    The SDK is silenced below errors: it warns at length that it may not read its control plane's version.
+    """
     from kubeflow.trainer import TrainerClient
 
+    logging.getLogger("kubeflow").setLevel(logging.ERROR)
     return TrainerClient()
 
 
@@ -105,7 +110,7 @@ class TrainJobs:
 
     def _submit(self, client: "TrainerClient", job: Job, folder: Path) -> None:
         from kubeflow.trainer import CustomTrainerContainer
-        from kubeflow.trainer.options import Labels, Name, TrainerCommand
+        from kubeflow.trainer.options import ActiveDeadlineSeconds, Labels, Name, TrainerCommand
 
         path = folder / "job.json"
         job.write(path)
@@ -122,6 +127,7 @@ class TrainJobs:
                 Name(name=self.name),
                 Labels(labels={"app.kubernetes.io/name": "thawline", "app.kubernetes.io/component": job.task}),
                 TrainerCommand(command=torchrun(job, path)),
+                ActiveDeadlineSeconds(seconds=job.recipe.cluster.training.timeout_s),
                 *_placement(job.recipe.cluster),
             ],
         )

@@ -19,7 +19,7 @@ from kubernetes.client import ApiException
 from trainer.launch.trainjob import RUNTIME
 
 
-def run_hosts(command, num_hosts, port):  # type: ignore[no-untyped-def]
+def run_hosts(job: dict):  # type: ignore[no-untyped-def, type-arg]
     """Runs in the job's environment, from its source alone: a process a host, which ends with this one."""
     import ctypes
     import os
@@ -32,10 +32,12 @@ def run_hosts(command, num_hosts, port):  # type: ignore[no-untyped-def]
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
 
     end_with_parent()
-    meeting = {"PET_NNODES": str(num_hosts), "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(port)}
+    meeting = {"PET_NNODES": str(job["num_hosts"]), "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": job["port"]}
     hosts = [
-        subprocess.Popen(command, env={**os.environ, **meeting, "PET_NODE_RANK": str(host)}, preexec_fn=end_with_parent)
-        for host in range(num_hosts)
+        subprocess.Popen(
+            job["command"], env={**os.environ, **meeting, "PET_NODE_RANK": str(host)}, preexec_fn=end_with_parent
+        )
+        for host in range(job["num_hosts"])
     ]
     sys.exit(max(abs(host.wait()) for host in hosts))
 
@@ -63,7 +65,7 @@ class LocalCluster(TrainerClient):  # type: ignore[misc]
         local.trainer.framework = "python"  # its command is the job's own
         function = CustomTrainer(
             func=run_hosts,
-            func_args={"command": command, "num_hosts": trainer.num_nodes, "port": _free_port()},
+            func_args={"command": command, "num_hosts": trainer.num_nodes, "port": str(_free_port())},
             env={**os.environ, **trainer.env},
         )
         names = [option for option in options if isinstance(option, Name)]

@@ -16,6 +16,7 @@ NAME = "thawline-train-0123"
 PLACE = {
     "cluster.accelerator": "nvidia.com/gpu",
     "cluster.training.max_cpus": "7.5",
+    "cluster.training.timeout_s": "3600",
     "cluster.training.memory_gib": "64",
     "cluster.node_labels": "[cloud.example/accelerator=h200]",
     "cluster.tolerations": "['nvidia.com/gpu:NoSchedule', 'pool=train:NoExecute']",
@@ -72,6 +73,7 @@ def after(cluster: Cluster, num_looks: int, act: Callable[[], None]) -> None:
 
 def complete(cluster: Cluster) -> Callable[[], None]:
     def act() -> None:
+        cluster.on_look = lambda _: None
         out = folder_of(cluster.submitted[-1]) / "out"
         out.mkdir()
         (out / "history.json").write_text("made there")
@@ -103,6 +105,7 @@ def test_the_job_is_what_the_hosts_run(run: Callable[[], None], cluster: Cluster
     trainer = submitted["spec"]["trainer"]
     assert trainer["image"] == "registry.example/thawline/trainer:1"
     assert trainer["numNodes"] == 2
+    assert submitted["spec"]["activeDeadlineSeconds"] == 3600
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
     assert trainer["command"] == [*torchrun, "-m", "trainer.launch.rank", str(folder / "job.json")]
     wanted = {"cpu": "7.5", "memory": "65536Mi", "nvidia.com/gpu": "2"}
