@@ -1,6 +1,7 @@
 """Every object is one that the API server would take, unknown fields refused: Kubernetes' own and custom resources."""
 
-import re
+import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,28 +29,30 @@ OLDEST = (1, 33)
 
 def releases() -> list[str]:
     """Releases of Kubernetes from `OLDEST` on that there are schemas of."""
-    folder = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema"
-    found = {
-        tuple(map(int, match.groups()))
-        for path in folder.iterdir()
-        if (match := re.search(r"v(\d+)\.(\d+)", path.name))
-    }
+    known = {kubernetes_validate.major_minor(version) for version in kubernetes_validate.utils.all_versions()}
+    found = {tuple(int(part) for part in version.split(".")) for version in known}
     return [".".join(map(str, release)) for release in sorted(found) if release >= OLDEST]
 
 
 RELEASES = releases()
 
 
-def problems(found: Object, release: str) -> list[str]:
-    """What a strict API server of a release would say against an object."""
+@cache
+def _problems(text: str, release: str) -> tuple[str, ...]:
+    found = json.loads(text)
     schema = CUSTOM_RESOURCES.get((found["apiVersion"], found["kind"]))
     if schema is not None:
-        return [error.message for error in jsonschema.Draft202012Validator(schema).iter_errors(found)]
+        return tuple(error.message for error in jsonschema.Draft202012Validator(schema).iter_errors(found))
     try:
         kubernetes_validate.validate(found, release, strict=True)
     except (kubernetes_validate.ValidationError, kubernetes_validate.SchemaNotFoundError) as error:
-        return [str(error)]
-    return []
+        return (str(error),)
+    return ()
+
+
+def problems(found: Object, release: str) -> tuple[str, ...]:
+    """What a strict API server of a release would say against an object."""
+    return _problems(json.dumps(found, sort_keys=True), release)  # overlays share most of theirs
 
 
 def with_jobs(objects: Objects) -> Objects:
