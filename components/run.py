@@ -3,7 +3,7 @@
 import hashlib
 import json
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 from trainer.errors import InputError
@@ -62,12 +62,13 @@ class Run:
 
 
 def parse_date(text: str) -> date:
-    """Reads ``YYYY-MM-DD``.
+    """Reads ``YYYY-MM-DD``; of a time with its zone, such as ``2024-01-10T06:00:00Z``, the UTC day.
 
     Raises:
         InputError: It is no such date.
     """
     try:
-        return date.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         raise InputError(f"date '{text}': not a day; write it as YYYY-MM-DD") from None
+    return (moment if moment.tzinfo is None else moment.astimezone(UTC)).date()

@@ -1,11 +1,13 @@
 """What every step does around its work: says when it starts and ends, records what it cost, ends well or plainly.
 
 A step writes ``<run folder>/steps/<name>[-<part>].json`` and, on stderr, one event line at its start and one at its
-end, so that a cluster's logs and a local terminal tell the same story.
+end, so that a cluster's logs and a local terminal tell the same story; where lines are JSON (`trainer.logs`), its
+fields lie beside those of every line. While it works, and when it fails, a record says so (`components.records`).
 """
 
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -14,11 +16,13 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
-from typing import Literal
+from typing import Literal, NoReturn
 
 import psutil
 
+from components.records import recorded
 from components.run import Run
+from trainer import logs
 from trainer.errors import InputError
 from trainer.windows.storage import write_json
 
@@ -30,6 +34,7 @@ It is there and empty when a step starts, as a pod's is.
 """
 
 INPUT_ERROR_EXIT_CODE = 2
+STOPPED_EXIT_CODE = 128 + signal.SIGTERM
 State = Literal["started", "finished", "failed"]
 
 _SAMPLE_EVERY_S = 0.25
@@ -71,6 +76,9 @@ class StepEvent:
 def step(name: str, recipe: str, date: str, store: str, *, part: str = "") -> Iterator[Run]:
     """Surrounds the work of one step and yields what it runs on.
 
+    SIGTERM, which a cluster sends to a step that is cancelled or loses its host, ends the work as an exception does, so
+    that what it began elsewhere is ended too.
+
     Args:
         name: The step's name, a folder of ``components/``.
         recipe: The recipe as JSON.
@@ -79,14 +87,21 @@ def step(name: str, recipe: str, date: str, store: str, *, part: str = "") -> It
         part: Which of several alike it is.
 
     Raises:
-        SystemExit: The work raised `InputError`: its line is on stderr and in the termination log, the code is 2.
+        SystemExit: The work raised `InputError`: its line is on stderr and in the termination log, the code is 2. Or
+            SIGTERM came: the code is 143.
     """
     meter = _Meter()
-    _say(meter.event(name, part, "started"))
+    os.environ[logs.STEP_VARIABLE] = f"{name} {part}".strip()
+    logs.take_over()
     state: State = "failed"
     try:
-        run = Run.parse(recipe, date, store)
-        yield run
+        try:
+            run = Run.parse(recipe, date, store)
+            os.environ[logs.RUN_VARIABLE] = run.folder.name
+        finally:
+            _say(meter.event(name, part, "started"))
+        with recorded(run.folder, name, part), _stoppable():
+            yield run
         state = "finished"
         _record(run, meter.event(name, part, state))
     except InputError as error:
@@ -108,13 +123,34 @@ def _record(run: Run, event: StepEvent) -> None:
     write_json(run.folder / "steps" / f"{name}.json", asdict(event))
 
 
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # where Python lets no one handle signals
+        yield
+        return
+
+    def stop(*_: object) -> NoReturn:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is on its way out
+        raise SystemExit(STOPPED_EXIT_CODE)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _say(event: StepEvent) -> None:
-    print(event.to_line(), file=sys.stderr, flush=True)
+    if logs.are_json():
+        level: logs.Level = "error" if event.state == "failed" else "info"
+        logs.say(f"{event.step} {event.part}".strip() + f": {event.state}", level=level, **asdict(event))
+    else:
+        print(event.to_line(), file=sys.stderr, flush=True)
 
 
 def _tell_user(message: str) -> None:
     line = " ".join(message.split())
-    print(f"error: {line}", file=sys.stderr, flush=True)
+    logs.say(f"error: {line}", level="error")
     target = Path(os.environ.get(TERMINATION_LOG_VARIABLE, "/dev/termination-log"))
     # Days are prepared side by side: the first mistake is the one to mend, later ones often follow from it.
     if target.is_file() and not target.stat().st_size:

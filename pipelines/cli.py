@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from pipelines import compare_verb, data_verbs, plan_verb, run_verbs
+from pipelines import backfill_verb, compare_verb, data_verbs, plan_verb, run_verbs, schedule_verb
 from pipelines.errors import RunFailedError
 from pipelines.options import Verbs
 from trainer.errors import InputError
@@ -47,6 +47,8 @@ def _build_parser() -> argparse.ArgumentParser:
     )
     verbs: Verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     run_verbs.add_to(verbs)
+    backfill_verb.add_to(verbs)
+    schedule_verb.add_to(verbs)
     compare_verb.add_to(verbs)
     plan_verb.add_to(verbs)
     data_verbs.add_to(verbs)

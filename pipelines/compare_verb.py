@@ -7,14 +7,16 @@ from dataclasses import replace
 
 from components.comparison import BASELINE, Comparison, plan_cases
 from components.run import Run, parse_date
+from pipelines.execution import execute, tell_of
 from pipelines.options import (
     Verbs,
+    add_again_option,
     add_date_option,
     add_json_option,
     add_recipe_options,
     add_store_options,
     chosen_recipe,
-    tracking_uri_of,
+    placed,
 )
 from pipelines.report import comparison_table
 from trainer.errors import InputError
@@ -45,6 +47,7 @@ def add_to(verbs: Verbs) -> None:
     add_recipe_options(compare)
     add_date_option(compare)
     add_store_options(compare)
+    add_again_option(compare)
     add_json_option(compare)
     compare.set_defaults(verb=_compare)
 
@@ -55,32 +58,31 @@ def plan(arguments: argparse.Namespace) -> Comparison:
     Raises:
         InputError: An argument is no good.
     """
-    recipe = chosen_recipe(arguments)
+    recipe, store = placed(chosen_recipe(arguments), arguments)
     lengths = [recipe.window.num_days]
     if arguments.window_days is not None:
         lengths = [_number("--window-days", text) for text in _words("--window-days", arguments.window_days)]
     seeds = _number("--seeds", arguments.seeds)
     cases = plan_cases(recipe, _words("--arms", arguments.arms), seeds, lengths)
     longest = replace(recipe, window=replace(recipe.window, num_days=max(lengths)))
-    return Comparison(run=Run(recipe=longest, date=parse_date(arguments.date), store=arguments.store), cases=cases)
+    return Comparison(run=Run(recipe=longest, date=parse_date(arguments.date), store=store), cases=cases)
 
 
 def _compare(arguments: argparse.Namespace) -> None:
-    from pipelines.compare import compare
-    from pipelines.runners.local import run_locally
-
     comparison = plan(arguments)
     print(_announcement(comparison), file=sys.stderr, flush=True)
-    run_locally(
-        compare,
+    submission = execute(
+        "compare",
         comparison.run,
-        tracking_uri_of(arguments),
-        runner=arguments.runner,
+        arguments,
         folder=comparison.folder,
         totals={"train_arm": len(comparison.cases)},
         cases=comparison.to_json(),
     )
-    content = json.loads((comparison.report_folder / "comparison.json").read_text())
+    report = comparison.report_folder / "comparison.json"
+    if submission is not None and not report.is_file():
+        return tell_of(submission, "report", report, arguments.json)
+    content = json.loads(report.read_text())
     page = comparison.report_folder / "report.html"
     if arguments.json:
         print(json.dumps({**content, "report": str(page)}))

@@ -82,7 +82,7 @@ class Console(io.TextIOBase):
             self._fan.num_parts += event.state == "finished"
             self._progress(self._fan.text(), is_news=event.step in self._totals)
         elif event.state != "started":
-            self._say(_step_line(f"{event.step} {event.part}", event.duration_s, event.state))
+            self._say(step_line(f"{event.step} {event.part}", event.duration_s, event.state))
 
     def _end_fan(self) -> None:
         if self._fan is not None:
@@ -116,8 +116,15 @@ class _Fan:
 
     def text(self) -> str:
         counted = f"{self.num_parts}" if self._total is None else f"{self.num_parts} of {self._total}"
-        return _step_line(f"{self.step} ({counted} {FANS[self.step]})", time.monotonic() - self._started_s, "finished")
+        return step_line(f"{self.step} ({counted} {FANS[self.step]})", time.monotonic() - self._started_s, "finished")
 
 
-def _step_line(name: str, duration_s: float, state: str) -> str:
+def step_line(name: str, duration_s: float, state: str) -> str:
+    """A step that is over, for people.
+
+    Args:
+        name: The step, with its part.
+        duration_s: What it took.
+        state: ``finished``, which goes without saying, or what else became of it.
+    """
     return f"  {name.strip():<32} {duration_s:8.1f} s" + ("" if state == "finished" else f"  {state}")

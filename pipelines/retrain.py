@@ -1,5 +1,7 @@
 """The daily DAG: fresh window, backbone, training, comparison, decision."""
 
+from typing import Any
+
 from kfp import dsl
 
 from components.assemble_window.component import assemble_window
@@ -11,38 +13,85 @@ from components.plan_window.component import plan_window
 from components.prepare_day.component import prepare_day
 from components.register.component import register
 from components.train.component import train
-from pipelines.pretrain import pretrain
+from pipelines.ends import reported
+from pipelines.places import Place
+from pipelines.pretrain import backbone as backbone_of
 
 
-@dsl.pipeline(name="thawline-retrain", description="Retrains a ranker on the window of a date and decides on it.")
-def retrain(recipe: str, date: str, store: str, tracking_uri: str) -> None:
-    """One retrain; a finished one is found and nothing is done twice.
+def retrain(place: Place) -> Any:
+    """The DAG of one retrain.
 
     Args:
-        recipe: The recipe as JSON.
-        date: UTC day on which it runs, ``YYYY-MM-DD``; the day before is held out.
-        store: Folder that everything we write is kept in.
-        tracking_uri: Where MLflow keeps runs and models.
+        place: Where its steps execute.
     """
-    run = {"recipe": recipe, "date": date, "store": store}
-    days = plan_window(**run, span="window")
-    with dsl.ParallelFor(days.output, name="window-days") as day:
-        prepared = prepare_day(**run, day=day)
-    window = assemble_window(**run, partitions=dsl.Collected(prepared.output), span="window").output
+    decide = window_to_decision(place)
 
-    # What is already there is looked up anew each time: a cached answer would be a stale one.
-    found = find_backbone(**run, tracking_uri=tracking_uri).set_caching_options(False)
-    state = find_finished(**run, window=window, backbone=found.output, tracking_uri=tracking_uri)
-    state.set_caching_options(False)
-    with dsl.If(state.output == "due", name="due"):
-        with dsl.If(found.output == "", name="no-backbone"):
-            made = pretrain(**run, tracking_uri=tracking_uri)
-        with dsl.Else(name="has-backbone"):
-            kept = keep_backbone(version=found.output)
-        start = {**run, "window": window, "tracking_uri": tracking_uri}
-        backbone = dsl.OneOf(made.output, kept.output)
-        training = train(**start, backbone=backbone).outputs["training"]
-        judged = evaluate(**start, training=training)
-        judged.set_caching_options(False)
-        recorded = register(**start, backbone=backbone, training=training, evaluation=judged.outputs["evaluation"])
-        recorded.set_caching_options(False)
+    @dsl.pipeline(name="thawline-retrain", description="Retrains a ranker on the window of a date and decides on it.")
+    def retrain(recipe: str, date: str, store: str, tracking_uri: str) -> None:
+        with reported(place, recipe=recipe, date=date, store=store):
+            decide(recipe=recipe, date=date, store=store, tracking_uri=tracking_uri)
+
+    return retrain
+
+
+def scheduled_retrain(place: Place) -> Any:
+    """The DAG of a retrain whose date is that of the time it was scheduled for.
+
+    A recurring run cannot put a date into a parameter: Kubeflow Pipelines 2 replaces ``[[ScheduledTime]]`` in runs of
+    version 1 only. It does replace a placeholder that is a task's own input.
+
+    Args:
+        place: Where its steps execute.
+    """
+    decide = window_to_decision(place)
+    date = dsl.PIPELINE_JOB_SCHEDULE_TIME_UTC_PLACEHOLDER
+
+    @dsl.pipeline(name="thawline-scheduled-retrain", description="Retrains on the window of the day it is scheduled.")
+    def scheduled_retrain(recipe: str, store: str, tracking_uri: str) -> None:
+        with reported(place, recipe=recipe, date=date, store=store):
+            decide(recipe=recipe, date=date, store=store, tracking_uri=tracking_uri)
+
+    return scheduled_retrain
+
+
+def window_to_decision(place: Place) -> Any:
+    """What both do.
+
+    Args:
+        place: Where its steps execute.
+    """
+    make_backbone = backbone_of(place)
+
+    @dsl.pipeline(name="thawline-window-to-decision", description="From the days of a window to a decision.")
+    def window_to_decision(recipe: str, date: str, store: str, tracking_uri: str) -> None:
+        """One retrain; a finished one is found and nothing is done twice.
+
+        Args:
+            recipe: The recipe as JSON.
+            date: UTC day on which it runs, ``YYYY-MM-DD``, or a time on it; the day before is held out.
+            store: Folder that everything we write is kept in.
+            tracking_uri: Where MLflow keeps runs and models.
+        """
+        run = {"recipe": recipe, "date": date, "store": store}
+        days = place(plan_window(**run, span="window"), "lookup")
+        with dsl.ParallelFor(days.output, name="window-days") as day:
+            prepared = place(prepare_day(**run, day=day.day, files=day.files), "data", is_pure=True)
+        assembled = assemble_window(**run, partitions=dsl.Collected(prepared.output), span="window")
+        window = place(assembled, "lookup", is_pure=True).output
+
+        found = place(find_backbone(**run, tracking_uri=tracking_uri), "lookup")
+        state = find_finished(**run, window=window, backbone=found.output, tracking_uri=tracking_uri)
+        state = place(state, "lookup")
+        with dsl.If(state.output == "due", name="due"):
+            with dsl.If(found.output == "", name="no-backbone"):
+                made = make_backbone(**run, tracking_uri=tracking_uri)
+            with dsl.Else(name="has-backbone"):
+                kept = place(keep_backbone(version=found.output), "lookup", is_pure=True)
+            start = {**run, "window": window, "tracking_uri": tracking_uri}
+            backbone = dsl.OneOf(made.output, kept.output)
+            training = place(train(**start, backbone=backbone), "training", is_pure=True).outputs["training"]
+            judged = place(evaluate(**start, training=training), "scoring")
+            recorded = register(**start, backbone=backbone, training=training, evaluation=judged.outputs["evaluation"])
+            place(recorded, "record")
+
+    return window_to_decision

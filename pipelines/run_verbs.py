@@ -5,14 +5,16 @@ import json
 from pathlib import Path
 
 from components.run import Run, parse_date
+from pipelines.execution import execute, tell_of
 from pipelines.options import (
     Verbs,
+    add_again_option,
     add_date_option,
     add_json_option,
     add_recipe_options,
     add_store_options,
     chosen_recipe,
-    tracking_uri_of,
+    placed,
 )
 from pipelines.recipes import show_recipe
 from pipelines.report import summary_table
@@ -26,8 +28,9 @@ def add_to(verbs: Verbs) -> None:
     pretrain = verbs.add_parser("pretrain", help="make or refresh the backbone that a date's retrain starts from")
     _add_run_options(pretrain)
     pretrain.set_defaults(verb=_pretrain)
-    compile_ = verbs.add_parser("compile", help="write every DAG as KFP IR YAML")
+    compile_ = verbs.add_parser("compile", help="write every DAG as KFP IR YAML, with the pods that a recipe asks for")
     compile_.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for the YAML files")
+    add_recipe_options(compile_)
     add_json_option(compile_)
     compile_.set_defaults(verb=_compile)
 
@@ -37,6 +40,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     add_date_option(parser)
     parser.add_argument("--window-days", metavar="N", help="training days, short for --set window.num_days=N")
     add_store_options(parser)
+    add_again_option(parser)
     parser.add_argument("--show-recipe", action="store_true", help="print the recipe as it would run, and stop")
     add_json_option(parser)
 
@@ -45,7 +49,9 @@ def _retrain(arguments: argparse.Namespace) -> None:
     run = _run(arguments)
     if arguments.show_recipe:
         return _show(run, arguments.json)
-    _run_dag("retrain", run, arguments)
+    submission = execute("retrain", run, arguments, folder=run.folder)
+    if submission is not None and not run.summary_path.is_file():
+        return tell_of(submission, "summary", run.summary_path, arguments.json)
     summary = json.loads(run.summary_path.read_text())
     if arguments.json:
         print(json.dumps(summary))
@@ -57,7 +63,9 @@ def _pretrain(arguments: argparse.Namespace) -> None:
     run = _run(arguments)
     if arguments.show_recipe:
         return _show(run, arguments.json)
-    _run_dag("pretrain", run, arguments)
+    submission = execute("pretrain", run, arguments, folder=run.folder)
+    if submission is not None and not run.backbone_path.is_file():
+        return tell_of(submission, "backbone", run.backbone_path, arguments.json)
     record = json.loads(run.backbone_path.read_text())
     print(json.dumps(record) if arguments.json else f"backbone: models:/{record['model']}/{record['version']}")
 
@@ -65,22 +73,16 @@ def _pretrain(arguments: argparse.Namespace) -> None:
 def _compile(arguments: argparse.Namespace) -> None:
     from pipelines.catalog import compile_all
 
-    paths = [str(path) for path in compile_all(arguments.out)]
+    paths = [str(path) for path in compile_all(arguments.out, chosen_recipe(arguments))]
     print(json.dumps(paths) if arguments.json else f"compiled: {' '.join(paths)}")
 
 
 def _run(arguments: argparse.Namespace) -> Run:
     if arguments.window_days is not None:
         arguments.settings.append(f"window.num_days={arguments.window_days}")
-    return Run(recipe=chosen_recipe(arguments), date=parse_date(arguments.date), store=arguments.store)
+    recipe, store = placed(chosen_recipe(arguments), arguments)
+    return Run(recipe=recipe, date=parse_date(arguments.date), store=store)
 
 
 def _show(run: Run, as_json: bool) -> None:
     print(run.recipe.to_json() if as_json else show_recipe(run.recipe), end="\n" if as_json else "")
-
-
-def _run_dag(name: str, run: Run, arguments: argparse.Namespace) -> None:
-    from pipelines.catalog import DAGS
-    from pipelines.runners.local import run_locally
-
-    run_locally(DAGS[name], run, tracking_uri_of(arguments), runner=arguments.runner, folder=run.folder)

@@ -6,8 +6,8 @@ from components.images import DATA_IMAGE
 
 
 @dsl.component(base_image=DATA_IMAGE, install_kfp_package=False)
-def plan_window(recipe: str, date: str, store: str, span: str) -> list[str]:
-    """The days to prepare, ``YYYY-MM-DD``, oldest first; all of them have logs.
+def plan_window(recipe: str, date: str, store: str, span: str) -> list[dict[str, str]]:
+    """The days to prepare, oldest first, each with its ``day`` and what the log holds for it, its ``files``.
 
     Args:
         recipe: The recipe as JSON.
@@ -18,6 +18,6 @@ def plan_window(recipe: str, date: str, store: str, span: str) -> list[str]:
     from components.step import step
 
     with step("plan_window", recipe, date, store, part=span) as run:
-        from components.plan_window.planning import plan
+        from components.plan_window.planning import plan_with_files
 
-        return plan(run, span)
+        return plan_with_files(run, span)

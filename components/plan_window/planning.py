@@ -1,9 +1,35 @@
 """Which days a run needs, and whether the log has them."""
 
+import hashlib
+import json
+from datetime import date
+
 from components.run import Run
 from trainer.errors import InputError
 from trainer.windows.manifest import backbone_days, window_days
-from trainer.windows.storage import list_days
+from trainer.windows.storage import list_days, list_files
+
+
+def plan_with_files(run: Run, span: str) -> list[dict[str, str]]:
+    """The days of a span, oldest first, each ``{"day": "YYYY-MM-DD", "files": ...}``.
+
+    ``files`` stands for what the log holds for that day: names, sizes and times of its files. Nothing is read: it says
+    whether a day is the one that was prepared before, not what is in it.
+
+    Args:
+        run: Recipe and date.
+        span: ``window`` or ``backbone``.
+
+    Raises:
+        InputError: The log lacks one of the days.
+    """
+    return [{"day": day, "files": _files(run.recipe.logs.uri, date.fromisoformat(day))} for day in plan(run, span)]
+
+
+def _files(logs_uri: str, day: date) -> str:
+    stats = [(path.name, path.stat()) for path in list_files(logs_uri, day)]
+    parts = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 def plan(run: Run, span: str) -> list[str]:

@@ -4,6 +4,8 @@ import os
 import shutil
 from pathlib import Path
 
+from components.records import UNFINISHED
+from components.report_run.reporting import END_FILE
 from trainer.errors import InputError
 
 TERMINATION_LOG = "termination.log"
@@ -26,9 +28,9 @@ def start_afresh(folder: Path, owner: tuple[int, int] | None = None) -> None:
     try:
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
-        for name in (KFP, "steps", "report"):
+        for name in (KFP, "steps", UNFINISHED, "report"):
             shutil.rmtree(folder / name, ignore_errors=True)
-        for name in ("summary.json", "backbone.json", TERMINATION_LOG):
+        for name in ("summary.json", "backbone.json", END_FILE, TERMINATION_LOG):
             (folder / name).unlink(missing_ok=True)
         (folder / KFP).mkdir(exist_ok=True)
         (folder / TERMINATION_LOG).touch()

@@ -1,12 +1,13 @@
+import shutil
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 
-from components.plan_window.planning import plan
+from components.plan_window.planning import plan, plan_with_files
 from components.register.costs import costs_by_step
-from components.run import Run
+from components.run import Run, parse_date
 from components.step import StepEvent
 from pipelines.recipes import synthetic
 from trainer.errors import InputError
@@ -34,6 +35,37 @@ def test_a_day_without_logs_is_told_with_what_there_is(tiny_log: Path) -> None:
         plan(run_of(tiny_log, date(2024, 1, 11)), "window")
     with pytest.raises(InputError, match=r"no logs for 2023-12-31.*backbone\.num_days"):
         plan(run_of(tiny_log, backbone__num_days="5"), "backbone")
+
+
+def test_a_day_comes_with_what_the_log_holds_for_it(tiny_log: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    shutil.copytree(tiny_log, log)
+    before = plan_with_files(run_of(log), "window")
+    assert [entry["day"] for entry in before] == plan(run_of(log), "window")
+    assert plan_with_files(run_of(log), "window") == before
+    part = log / "dt=2024-01-07" / "part-00000.parquet"
+    part.write_bytes(part.read_bytes() + b"more")
+    after = plan_with_files(run_of(log), "window")
+    assert [old["day"] for old, new in zip(before, after, strict=True) if old != new] == ["2024-01-07"]
+
+
+@pytest.mark.parametrize(
+    ("text", "day"),
+    [
+        ("2024-01-10", date(2024, 1, 10)),
+        ("2024-01-10T06:00:00Z", date(2024, 1, 10)),
+        ("2024-01-10T00:30:00+09:00", date(2024, 1, 9)),
+        ("2024-01-09T23:30:00-08:00", date(2024, 1, 10)),
+    ],
+)
+def test_a_time_is_of_its_utc_day(text: str, day: date) -> None:
+    assert parse_date(text) == day
+
+
+@pytest.mark.parametrize("text", ["", "2024-02-30", "tomorrow", "{{$.pipeline_job_schedule_time_utc}}"])
+def test_what_is_no_day_is_told(text: str) -> None:
+    with pytest.raises(InputError, match="not a day; write it as YYYY-MM-DD"):
+        parse_date(text)
 
 
 def test_the_key_changes_with_all_that_a_retrain_reads(tiny_log: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from pipelines.catalog import DAGS
+from pipelines.cli import main
 
 REPOSITORY = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"
@@ -37,18 +38,15 @@ def test_steps_install_nothing_when_they_run(compiled: Path) -> None:
         assert "pip install" not in path.read_text()
 
 
-@pytest.mark.parametrize(
-    ("name", "never_cached"),
-    [
-        ("retrain", ("find-backbone", "find-finished", "evaluate", "register")),
-        ("compare", ("find-backbone", "open-comparison", "train-arm", "report-comparison")),
-    ],
-)
-def test_what_is_looked_up_is_never_cached(compiled: Path, name: str, never_cached: tuple[str, ...]) -> None:
-    spec = next(yaml.safe_load_all((compiled / f"{name}.yaml").read_text()))
-    tasks = dict(spec["root"]["dag"]["tasks"])
-    for component in spec["components"].values():
-        tasks |= component.get("dag", {}).get("tasks", {})
-    for task in never_cached:
-        assert not tasks[task]["cachingOptions"].get("enableCache"), task
-    assert tasks["prepare-day"]["cachingOptions"]["enableCache"]
+def test_a_recipe_shapes_what_is_compiled(tmp_path: Path) -> None:
+    assert main(["compile", "--out", str(tmp_path), "--recipe", "synthetic", "--set", "cluster.claim=mine"]) == 0
+    text = (tmp_path / "retrain.yaml").read_text()
+    assert "constant: mine" in text
+    assert "thawline-store" not in text
+
+
+def test_pods_are_in_the_golden_files() -> None:
+    for name in DAGS:
+        spec, platforms = yaml.load_all((GOLDEN / f"{name}.yaml").read_text(), yaml.CSafeLoader)
+        pods = platforms["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+        assert pods.keys() == spec["deploymentSpec"]["executors"].keys()

@@ -83,7 +83,7 @@ class ClusterConfig:
     store: str = "/store"
     claim: str | None = "thawline-store"
     tracking_uri: str = "http://mlflow:5000"
-    service_account: str = "thawline-runner"
+    service_account: str = "thawline-step"
 
     def __post_init__(self) -> None:
         for text in self.node_labels:
