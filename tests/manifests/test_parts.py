@@ -7,9 +7,11 @@ import json
 import re
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 
+from pipelines import places
 from tests.conftest import REPOSITORY
 from tests.manifests.objects import MANIFESTS, by_name, of_kind, overlay
 from trainer.recipe import ClusterConfig
@@ -62,6 +64,10 @@ def test_steps_keep_the_rules_too() -> None:
     assert container["securityContext"] == {"runAsNonRoot": True, "readOnlyRootFilesystem": True}
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
     assert all("sizeLimit" in volume["emptyDir"] for volume in pod["volumes"])
+    assert pod["securityContext"]["fsGroup"] == places.IMAGE_USER
+    whole = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "step"}}
+    whole["spec"] = {**pod, "containers": [{**container, "image": "any:1"}]}
+    kubernetes_validate.validate(whole, "1.33", strict=True)
 
 
 def test_a_run_without_an_account_gets_ours() -> None:

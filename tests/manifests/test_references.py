@@ -7,9 +7,23 @@ import pytest
 import yaml
 
 from components import images
-from tests.manifests.objects import MANIFESTS, OVERLAYS, Object, Objects, all_pods, by_name, name_of, of_kind, overlay
+from pipelines.places import IMAGE_USER, METRICS_PORT
+from tests.conftest import REPOSITORY
+from tests.manifests.objects import (
+    MANIFESTS,
+    OVERLAYS,
+    Object,
+    Objects,
+    all_pods,
+    by_name,
+    name_of,
+    of_kind,
+    overlay,
+    parsed,
+)
 from trainer.launch.trainjob import RUNTIME
 from trainer.recipe import ClusterConfig
+from trainer.telemetry import PORT_VARIABLE
 
 Labels = Mapping[str, str]
 
@@ -253,3 +267,27 @@ def test_production_is_set_in_one_place() -> None:
             if file.name != "settings.yaml":
                 lines = [line for line in file.read_text().splitlines() if "newName:" not in line]
                 assert value not in "\n".join(lines), f"{file.name} repeats {key}"
+
+
+def test_metrics_are_asked_for_where_they_are_served() -> None:
+    """By label and port, as the DAG gives them to training steps and the runtime to hosts."""
+    objects = overlay("production")
+    for policy in of_kind(objects, "NetworkPolicy"):
+        if policy["metadata"]["name"].startswith("metrics-of-"):
+            assert [port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]] == [METRICS_PORT]
+    steps = by_name(objects, "PodMonitor", "thawline-steps")["spec"]
+    assert steps["podMetricsEndpoints"][0]["relabelings"][-1]["replacement"] == f"$1:{METRICS_PORT}"
+    _, platforms = parsed((REPOSITORY / "tests" / "pipelines" / "golden" / "retrain.yaml").read_text())
+    executors = platforms["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    chosen = [name for name, step in executors.items() if selects(steps["selector"], step["podMetadata"]["labels"])]
+    assert chosen == ["exec-pretrain", "exec-train"]
+    for pods in all_pods(list(of_kind(objects, "TrainingRuntime"))):
+        for _, container in pods.containers():
+            assert {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"} in container["ports"]
+            assert {"name": PORT_VARIABLE, "value": str(METRICS_PORT)} in container["env"]
+
+
+def test_pods_of_our_images_run_as_their_user() -> None:
+    for pods in all_pods(overlay("production")):
+        if any("/thawline/" in container["image"] for _, container in pods.containers()):
+            assert pods.spec["securityContext"]["runAsUser"] == IMAGE_USER, pods.name

@@ -9,6 +9,7 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
+from kubeflow_trainer_api import models
 
 from tests.manifests.objects import (
     MANIFESTS,
@@ -29,7 +30,7 @@ OLDEST = (1, 33)
 
 def releases() -> list[str]:
     """Releases of Kubernetes from `OLDEST` on that there are schemas of."""
-    known = {kubernetes_validate.major_minor(version) for version in kubernetes_validate.utils.all_versions()}
+    known = {kubernetes_validate.utils.major_minor(version) for version in kubernetes_validate.utils.all_versions()}
     found = {tuple(int(part) for part in version.split(".")) for version in known}
     return [".".join(map(str, release)) for release in sorted(found) if release >= OLDEST]
 
@@ -114,6 +115,15 @@ def test_a_mistake_is_seen(kind: str, path: str, value: Any) -> None:
         place = place[int(step) if step.isdigit() else step]
     place[last] = value
     assert any(problems(found, RELEASES[0]) for found in with_jobs(objects))
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_the_trainers_own_models_lose_nothing_of_a_runtime(name: str) -> None:
+    """They are made of the published API; what they do not know they drop."""
+    for runtime in of_kind(overlay(name), "TrainingRuntime"):
+        model = models.TrainerV1alpha1TrainingRuntime.from_dict(runtime)
+        assert model is not None
+        assert model.to_dict() == runtime
 
 
 def test_nothing_is_twice_and_all_is_in_the_namespace() -> None:
