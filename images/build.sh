@@ -36,7 +36,7 @@ base_image() {
         echo "$pinned"
     else
         echo "base: $pinned cannot be pulled here; making one" >&2
-        images/base.sh "$OWN_BASE" >&2
+        images/base.sh "$OWN_BASE" >&2 || exit 1
         echo "$OWN_BASE"
     fi
 }

@@ -9,12 +9,21 @@ from typing import IO, Any, cast
 import docker
 import pytest
 
+from tests.containers.servers import MlflowServer, mlflow, postgresql
+
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[docker.DockerClient]:
     client = docker.from_env()
     yield client
     client.close()
+
+
+@pytest.fixture(scope="session")
+def mlflow_server(engine: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
+    folder = tmp_path_factory.mktemp("mlflow")
+    with postgresql(engine, folder) as database, mlflow(database, folder) as server:
+        yield server
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from components.images import DATA_IMAGE, TRAINER_IMAGE
 from components.run import Run
 from pipelines.catalog import DAGS
 from pipelines.cli import main
+from pipelines.places import OnThisMachine
 from pipelines.recipes import find_recipe
 from pipelines.runners import docker
 from pipelines.runners.folder import KFP, TERMINATION_LOG, start_afresh
@@ -81,14 +82,14 @@ def test_paths_are_the_same_inside(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 def test_a_home_that_others_may_not_enter_is_covered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(Path, "cwd", lambda: Path("/root/work"))
+    monkeypatch.setattr(Path, "cwd", staticmethod(lambda: Path("/root/work")))
     monkeypatch.setattr(os, "getcwd", lambda: "/root/work")
     run = run_on("/nowhere", ".thawline")
     assert set(docker.run_arguments(run, run.folder, USER)["tmpfs"]) == {"/tmp", "/root", "/root/work"}
 
 
 def test_the_images_of_a_dag() -> None:
-    assert docker.images_of(DAGS["retrain"]) == sorted([DATA_IMAGE, TRAINER_IMAGE])
+    assert docker.images_of(DAGS["retrain"](OnThisMachine())) == sorted([DATA_IMAGE, TRAINER_IMAGE])
 
 
 def test_containers_run_as_the_user_unless_that_is_root(monkeypatch: pytest.MonkeyPatch) -> None:
