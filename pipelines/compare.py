@@ -30,6 +30,15 @@ def compare(place: Place) -> Any:
 
     @dsl.pipeline(name="thawline-compare", description="Trains arms on the same windows and judges them side by side.")
     def compare(recipe: str, date: str, store: str, tracking_uri: str, cases: list[dict[str, Any]]) -> None:
+        """All cases share the held-out day and a backbone that ends before the longest window.
+
+        Args:
+            recipe: The recipe as JSON, of the longest window.
+            date: UTC day on which it runs, ``YYYY-MM-DD``; the day before is held out.
+            store: Folder that everything we write is kept in.
+            tracking_uri: Where MLflow keeps runs and models.
+            cases: What is trained: arm, window_days and seed of each.
+        """
         with reported(place, recipe=recipe, date=date, store=store):
             judge_arms(recipe=recipe, date=date, store=store, tracking_uri=tracking_uri, cases=cases)
 
@@ -46,15 +55,6 @@ def window_to_report(place: Place) -> Any:
 
     @dsl.pipeline(name="thawline-window-to-report", description="From the days of a window to arms side by side.")
     def window_to_report(recipe: str, date: str, store: str, tracking_uri: str, cases: list[dict[str, Any]]) -> None:
-        """All cases share the held-out day and a backbone that ends before the longest window.
-
-        Args:
-            recipe: The recipe as JSON, of the longest window.
-            date: UTC day on which it runs, ``YYYY-MM-DD``; the day before is held out.
-            store: Folder that everything we write is kept in.
-            tracking_uri: Where MLflow keeps runs and models.
-            cases: What is trained: arm, window_days and seed of each.
-        """
         run = {"recipe": recipe, "date": date, "store": store}
         days = place(plan_window(**run, span="window"), "lookup")
         with dsl.ParallelFor(days.output, name="window-days") as day:
@@ -96,18 +96,6 @@ def train_and_report(place: Place) -> Any:
         parent: str,
         cases: list[dict[str, Any]],
     ) -> None:
-        """Trains and reports.
-
-        Args:
-            recipe: The recipe as JSON, of the longest window.
-            date: UTC day on which it runs, ``YYYY-MM-DD``; the day before is held out.
-            store: Folder that everything we write is kept in.
-            window: Path of the longest window's manifest.
-            backbone: Version of the backbone that all cases start from.
-            tracking_uri: Where MLflow keeps runs and models.
-            parent: ID of the comparison's MLflow run.
-            cases: What is trained: arm, window_days and seed of each.
-        """
         run = {
             "recipe": recipe,
             "date": date,

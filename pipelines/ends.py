@@ -17,5 +17,5 @@ def reported(place: Place, *, recipe: str, date: str, store: str) -> Any:
         date: UTC day of the retrain, or a time on it.
         store: Folder that everything we write is kept in.
     """
-    report = report_run(recipe=recipe, date=date, store=store, created_at=dsl.PIPELINE_JOB_CREATE_TIME_UTC_PLACEHOLDER)
+    report = report_run(recipe=recipe, date=date, store=store, created_at=place.run_created_at)
     return dsl.ExitHandler(place(report, "lookup"), name="run")

@@ -46,11 +46,11 @@ def execute(
     if arguments.runner == "cluster":
         return _on_cluster(dag, run, arguments, folder, parameters)
     from pipelines.catalog import DAGS
-    from pipelines.places import here
+    from pipelines.places import OnThisMachine
     from pipelines.runners.local import run_locally
 
     run_locally(
-        DAGS[dag](here),
+        DAGS[dag](OnThisMachine()),
         run,
         tracking_uri_of(arguments, run.store),
         runner=arguments.runner,

@@ -18,7 +18,7 @@ its volumes. `manifests/kfp` has the server add them to every pod; the server it
 
 from typing import Any, Literal, Protocol
 
-from kfp import kubernetes
+from kfp import dsl, kubernetes
 
 from components.images import DATA_IMAGE, TRAINER_GPU_IMAGE, TRAINER_IMAGE
 from trainer.logs import FORMAT_VARIABLE
@@ -39,7 +39,13 @@ _BACKOFF_FACTOR = 2
 
 
 class Place(Protocol):
-    """Puts a step where it executes."""
+    """Puts a step where it executes.
+
+    Attributes:
+        run_created_at: What to give a step that asks when its run began; empty where nobody tells.
+    """
+
+    run_created_at: str
 
     def __call__(self, task: Any, kind: Kind, *, is_pure: bool = False) -> Any:
         """Sets what the step's task needs there, and returns it.
@@ -52,9 +58,14 @@ class Place(Protocol):
         ...
 
 
-def here(task: Any, kind: Kind, *, is_pure: bool = False) -> Any:
-    """On this machine: a runner gives steps what there is, and a failed step is not tried again."""
-    return task
+class OnThisMachine:
+    """Here: a runner gives steps what there is, and a failed step is not tried again."""
+
+    run_created_at = ""  # kfp's local runner (2.17) fails on the placeholder
+
+    def __call__(self, task: Any, kind: Kind, *, is_pure: bool = False) -> Any:
+        """See `Place`."""
+        return task
 
 
 class OnCluster:
@@ -64,6 +75,8 @@ class OnCluster:
         cluster: What they need.
         num_ranks: Of a training.
     """
+
+    run_created_at = dsl.PIPELINE_JOB_CREATE_TIME_UTC_PLACEHOLDER
 
     def __init__(self, cluster: ClusterConfig, *, num_ranks: int) -> None:
         self._cluster = cluster

@@ -23,6 +23,14 @@ def pretrain(place: Place) -> Any:
 
     @dsl.pipeline(name="thawline-pretrain", description="Makes a backbone from the days before the window of a date.")
     def pretrain(recipe: str, date: str, store: str, tracking_uri: str) -> None:
+        """One pretraining.
+
+        Args:
+            recipe: The recipe as JSON.
+            date: UTC day of the retrain that shall start from it, ``YYYY-MM-DD``.
+            store: Folder that everything we write is kept in.
+            tracking_uri: Where MLflow keeps runs and models.
+        """
         with reported(place, recipe=recipe, date=date, store=store):
             make_backbone(recipe=recipe, date=date, store=store, tracking_uri=tracking_uri)
 
@@ -38,14 +46,7 @@ def backbone(place: Place) -> Any:
 
     @dsl.pipeline(name="thawline-backbone", description="Days prepared, a backbone trained on them and registered.")
     def backbone(recipe: str, date: str, store: str, tracking_uri: str) -> str:
-        """Version of the registered backbone.
-
-        Args:
-            recipe: The recipe as JSON.
-            date: UTC day of the retrain that shall start from it, ``YYYY-MM-DD``.
-            store: Folder that everything we write is kept in.
-            tracking_uri: Where MLflow keeps runs and models.
-        """
+        """Version of the registered backbone."""
         run = {"recipe": recipe, "date": date, "store": store}
         days = place(plan_window(**run, span="backbone"), "lookup")
         with dsl.ParallelFor(days.output, name="backbone-days") as day:

@@ -28,6 +28,14 @@ def retrain(place: Place) -> Any:
 
     @dsl.pipeline(name="thawline-retrain", description="Retrains a ranker on the window of a date and decides on it.")
     def retrain(recipe: str, date: str, store: str, tracking_uri: str) -> None:
+        """One retrain; a finished one is found and nothing is done twice.
+
+        Args:
+            recipe: The recipe as JSON.
+            date: UTC day on which it runs, ``YYYY-MM-DD``; the day before is held out.
+            store: Folder that everything we write is kept in.
+            tracking_uri: Where MLflow keeps runs and models.
+        """
         with reported(place, recipe=recipe, date=date, store=store):
             decide(recipe=recipe, date=date, store=store, tracking_uri=tracking_uri)
 
@@ -48,6 +56,13 @@ def scheduled_retrain(place: Place) -> Any:
 
     @dsl.pipeline(name="thawline-scheduled-retrain", description="Retrains on the window of the day it is scheduled.")
     def scheduled_retrain(recipe: str, store: str, tracking_uri: str) -> None:
+        """The retrain of the UTC day that it is scheduled for.
+
+        Args:
+            recipe: The recipe as JSON.
+            store: Folder that everything we write is kept in.
+            tracking_uri: Where MLflow keeps runs and models.
+        """
         with reported(place, recipe=recipe, date=date, store=store):
             decide(recipe=recipe, date=date, store=store, tracking_uri=tracking_uri)
 
@@ -64,14 +79,6 @@ def window_to_decision(place: Place) -> Any:
 
     @dsl.pipeline(name="thawline-window-to-decision", description="From the days of a window to a decision.")
     def window_to_decision(recipe: str, date: str, store: str, tracking_uri: str) -> None:
-        """One retrain; a finished one is found and nothing is done twice.
-
-        Args:
-            recipe: The recipe as JSON.
-            date: UTC day on which it runs, ``YYYY-MM-DD``, or a time on it; the day before is held out.
-            store: Folder that everything we write is kept in.
-            tracking_uri: Where MLflow keeps runs and models.
-        """
         run = {"recipe": recipe, "date": date, "store": store}
         days = place(plan_window(**run, span="window"), "lookup")
         with dsl.ParallelFor(days.output, name="window-days") as day:

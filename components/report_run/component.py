@@ -13,7 +13,8 @@ def report_run(recipe: str, date: str, store: str, created_at: str, status: dsl.
         recipe: The recipe as JSON.
         date: Day of the retrain.
         store: Folder that everything we write is kept in.
-        created_at: When the DAG began, an ISO time; what was recorded before is of an earlier attempt.
+        created_at: When the DAG began, an ISO time; what was recorded before is of an earlier attempt. Empty where that
+            is not known.
         status: What became of it.
     """
     from components.report_run.reporting import report

@@ -52,7 +52,7 @@ def report(recipe: str, date: str, store: str, created_at: str, state: str) -> N
         recipe: The recipe as JSON.
         date: Day of the retrain.
         store: Folder that everything we write is kept in.
-        created_at: When the DAG began, an ISO time; anything else where that is not known.
+        created_at: When the DAG began, an ISO time; empty where that is not known.
         state: What became of the DAG.
     """
     os.environ[logs.STEP_VARIABLE] = "report_run"
@@ -90,18 +90,10 @@ def _end_of(run: Run, created_at: str, state: str) -> RunEnd:
 
 def _failed(records: list[StepRecord], created_at: str) -> StepRecord | None:
     """The step of this attempt that failed or never ended; of several the first that said why."""
-    since_s = _seconds(created_at)
+    since_s = datetime.fromisoformat(created_at).timestamp() if created_at else 0.0
     unfinished = [record for record in records if record.started_at_s >= since_s]
     told = [record for record in unfinished if record.state == "failed"]
     return next(iter(told or unfinished), None)
-
-
-def _seconds(time: str) -> float:
-    """Seconds since 1970; 0 for what is no time, as the local runner leaves it."""
-    try:
-        return datetime.fromisoformat(time).timestamp()
-    except ValueError:
-        return 0.0
 
 
 def _say(end: RunEnd) -> None:

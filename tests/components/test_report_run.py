@@ -14,7 +14,7 @@ from pipelines.recipes import synthetic
 from trainer.errors import InputError
 
 RECIPE, DATE = synthetic().to_json(), "2024-01-10"
-LOCAL = "{{$.pipeline_job_create_time_utc}}"
+LOCAL = ""
 
 
 @pytest.fixture(autouse=True)
