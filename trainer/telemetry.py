@@ -95,7 +95,7 @@ def serve() -> bool:
     port = os.environ.get(PORT_VARIABLE)
     if not port:
         return False
-    prometheus_client.disable_created_metrics()
+    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
     try:
         prometheus_client.start_http_server(int(port))
     except OSError as error:

@@ -7,13 +7,11 @@ Kubeflow Trainer's torch plugin gives it; and a cluster's answer to a name that 
 
 import os
 import socket
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from kubeflow.trainer import CustomTrainer, CustomTrainerContainer, LocalProcessBackendConfig, TrainerClient
 from kubeflow.trainer.options import Name, TrainerCommand
-from kubeflow.trainer.types.types import TrainJob
+from kubeflow.trainer.types.types import BuiltinTrainer, Initializer, Runtime, TrainJob
 from kubernetes.client import ApiException
 
 from trainer.launch.trainjob import RUNTIME
@@ -42,7 +40,7 @@ def run_hosts(job: dict):  # type: ignore[no-untyped-def, type-arg]
     sys.exit(max(abs(host.wait()) for host in hosts))
 
 
-class LocalCluster(TrainerClient):  # type: ignore[misc]
+class LocalCluster(TrainerClient):
     """Runs `TrainJob`\\ s on this machine."""
 
     def __init__(self) -> None:
@@ -51,14 +49,15 @@ class LocalCluster(TrainerClient):  # type: ignore[misc]
 
     def train(
         self,
-        runtime: str,
-        initializer: None = None,
-        trainer: CustomTrainerContainer | None = None,
+        runtime: str | Runtime | None = None,
+        initializer: Initializer | None = None,
+        trainer: CustomTrainer | CustomTrainerContainer | BuiltinTrainer | None = None,
         options: list[Any] | None = None,
     ) -> str:
         """Runs what the container would."""
         assert runtime == RUNTIME
-        assert trainer is not None and options is not None
+        assert isinstance(trainer, CustomTrainerContainer)
+        assert trainer.env is not None and options is not None
         self.submitted.append(trainer)
         (command,) = (option.command for option in options if isinstance(option, TrainerCommand))
         local = self.backend.get_runtime("torch-distributed")
@@ -69,8 +68,7 @@ class LocalCluster(TrainerClient):  # type: ignore[misc]
             env={**os.environ, **trainer.env},
         )
         names = [option for option in options if isinstance(option, Name)]
-        name: str = super().train(runtime=local, trainer=function, options=names)
-        return name
+        return super().train(runtime=local, trainer=function, options=names)
 
     def get_job(self, name: str) -> TrainJob:
         """As a cluster answers."""
@@ -78,16 +76,6 @@ class LocalCluster(TrainerClient):  # type: ignore[misc]
             return super().get_job(name)
         except ValueError as error:
             raise RuntimeError(f"Failed to get TrainJob: {name}") from ApiException(status=404, reason=str(error))
-
-
-def processes_that_name(path: Path) -> Iterator[str]:
-    """Command lines of the processes of this machine that have a path in them."""
-    import psutil
-
-    for process in psutil.process_iter(["cmdline", "status"]):
-        line = " ".join(process.info["cmdline"] or [])
-        if str(path) in line and process.info["status"] != psutil.STATUS_ZOMBIE:
-            yield line
 
 
 def _free_port() -> int:

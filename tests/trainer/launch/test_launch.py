@@ -1,5 +1,8 @@
 """Pretraining and training from end to end, as steps of a DAG call them: on prepared days, in processes of torchrun."""
 
+import os
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.trainer.launch.processes import processes_that_name, wait_for
 from tests.trainer.launch.tiny_days import WITHOUT_NEGATIVES, Prepared, history_of
 from trainer.batches.columns import Columns
 from trainer.checkpoint import read_checkpoint
@@ -20,6 +24,10 @@ from trainer.recipe import Recipe
 from trainer.runs import pretrain, train
 from trainer.serving import Scorer
 from trainer.windows.manifest import Partition, load_window
+
+REPOSITORY = Path(__file__).parents[3]
+# Backbone and training are made once for all of these.
+pytestmark = pytest.mark.xdist_group("launches")
 
 
 def frame_of(partition: Partition) -> pd.DataFrame:
@@ -152,6 +160,28 @@ def test_a_window_without_a_heldout_day_is_not_trained_on(prepared: Prepared, ba
         lambda out: launch_training(prepared.recipe, prepared.pretraining, str(backbone), str(out)), tmp_path
     )
     assert f"{prepared.pretraining}: window has no held-out day" in message
+
+
+WAITING = """
+import sys
+from trainer.launch import launch_pretraining
+from trainer.recipe import Recipe
+launch_pretraining(Recipe.from_json(sys.argv[1]), *sys.argv[2:])
+"""
+
+
+def test_whoever_is_interrupted_takes_the_ranks_along(prepared: Prepared, tmp_path: Path) -> None:
+    recipe = prepared.two_ranks().override({"backbone.num_epochs": "10000"})
+    command = [sys.executable, "-c", WAITING, recipe.to_json(), prepared.pretraining, str(tmp_path / "out")]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    said = tmp_path / "stderr"
+    with said.open("w") as stderr:
+        process = subprocess.Popen(command, cwd=REPOSITORY, env=environment, stderr=stderr)
+        wait_for(lambda: "epoch 1: loss" in said.read_text(), what="training")
+        assert len(list(processes_that_name(tmp_path / "tmp"))) >= 3, "torchrun and two ranks"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=120) != 0
+    assert not list(processes_that_name(tmp_path / "tmp"))
 
 
 def test_a_process_that_fails_is_told(prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

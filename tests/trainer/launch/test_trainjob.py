@@ -3,19 +3,21 @@
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.trainer.launch.local_cluster import LocalCluster, processes_that_name
+from tests.trainer.launch.local_cluster import LocalCluster
+from tests.trainer.launch.processes import processes_that_name, wait_for
 from tests.trainer.launch.tiny_days import Prepared, assert_same_training
 from trainer.errors import InputError
 from trainer.launch import Job, launch_training
 from trainer.launch.trainjob import RUNTIME, TrainJobs
 from trainer.recipe import Recipe
+
+# Backbone and training are made once for all of these.
+pytestmark = pytest.mark.xdist_group("launches")
 
 REPOSITORY = Path(__file__).parents[3]
 TWO_HOSTS = {"cluster.num_nodes": "2"}
@@ -27,14 +29,6 @@ def launcher(store: str, cluster: LocalCluster, *, name: str = "thawline-train-0
 
 def names_of(cluster: LocalCluster) -> list[str]:
     return [job.name for job in cluster.list_jobs()]
-
-
-def wait_for(condition: Callable[[], object], *, what: str) -> None:
-    for _ in range(1200):
-        if condition():
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"never: {what}")
 
 
 def leave_an_attempt(store: Path, cluster: LocalCluster, name: str) -> None:
@@ -70,7 +64,7 @@ def test_two_hosts_train_what_two_ranks_of_one_do_and_an_earlier_attempt_is_repl
     assert_same_training(out, training)
     asked = cluster.submitted[-1]
     assert (asked.image, asked.num_nodes) == ("thawline/trainer:1", 2)
-    assert asked.env["THAWLINE_RUN"] == "tiny-2024-01-09"
+    assert asked.env is not None and asked.env["THAWLINE_RUN"] == "tiny-2024-01-09"
     said = capfd.readouterr().err
     assert "TrainJob thawline-train-0123: submitted, 2 hosts" in said
     assert "epoch 2: loss" in said

@@ -202,7 +202,10 @@ def test_an_earlier_attempt_s_job_is_deleted_first(run: Callable[[], None], clus
 
 
 def test_a_job_that_another_run_replaced_is_left_to_it(run: Callable[[], None], cluster: Cluster) -> None:
-    after(cluster, 3, lambda: cluster.create(cluster.submitted[-1]) and None)
+    def act() -> None:
+        cluster.create(cluster.submitted[-1])
+
+    after(cluster, 3, act)
     with pytest.raises(RuntimeError, match=f"train: TrainJob {NAME} was deleted, or replaced by another run's"):
         run()
     assert cluster.deleted == []
