@@ -10,8 +10,10 @@ import pytest
 from components.run import Run
 from components.step import TERMINATION_LOG_VARIABLE, StepEvent, read_steps, step
 from pipelines.recipes import synthetic
+from trainer import logs
 from trainer.errors import InputError
 
+REPOSITORY = Path(__file__).parents[2]
 RECIPE = synthetic().to_json()
 DATE = "2024-01-09"
 
@@ -98,3 +100,50 @@ def test_without_a_termination_log_none_is_made(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(SystemExit), step("train", RECIPE, DATE, str(tmp_path)):
         raise InputError("wrong")
     assert "absent" not in os.listdir(tmp_path)
+
+
+STOPPED = """
+import sys
+from components.step import step
+recipe, store = sys.argv[1:]
+try:
+    with step("train", recipe, "2024-01-09", store):
+        print("working", flush=True)
+        import time
+        time.sleep(120)
+finally:
+    print("tidied up", flush=True)
+"""
+
+
+def test_a_step_that_is_stopped_tidies_up_and_says_so(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", STOPPED, RECIPE, str(tmp_path)]
+    process = subprocess.Popen(
+        command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "working\n"
+    process.terminate()
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert out == "tidied up\n"
+    events = [StepEvent.from_line(line) for line in err.splitlines()]
+    assert [event.state for event in events if event] == ["started", "failed"]
+
+
+def test_for_a_collector_every_line_is_an_object_with_the_run(
+    tmp_path: Path, termination_log: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(logs.FORMAT_VARIABLE, "json")
+    monkeypatch.setattr(logs, "take_over", lambda: None)  # of this process
+    with pytest.raises(SystemExit), step("prepare_day", RECIPE, DATE, str(tmp_path), part="2024-01-02") as run:
+        raise InputError("wrong")
+    records = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert [record["message"] for record in records] == [
+        "prepare_day 2024-01-02: started",
+        "error: wrong",
+        "prepare_day 2024-01-02: failed",
+    ]
+    assert [record["level"] for record in records] == ["info", "error", "error"]
+    assert {record["run"] for record in records} == {run.folder.name}
+    assert {"state", "duration_s", "peak_rss_mib", "part", "time"} <= records[2].keys()
