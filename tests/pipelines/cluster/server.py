@@ -269,7 +269,7 @@ def _holds(predicate: Tree, item: Tree) -> bool:
         "LESS_THAN": lambda: found < wanted,
         "LESS_THAN_EQUALS": lambda: found <= wanted,
     }
-    return compare[OPERATIONS.get(operation, operation)]()
+    return compare[OPERATIONS.get(operation, str(operation))]()
 
 
 def _handler(state: KubeflowPipelines, lock: threading.Lock) -> type[BaseHTTPRequestHandler]:
