@@ -20,16 +20,13 @@ from typing import Any, Literal, Protocol
 
 from kfp import dsl, kubernetes
 
-from components.images import DATA_IMAGE, TRAINER_GPU_IMAGE, TRAINER_IMAGE
+from components.images import DATA_IMAGE, IMAGE_USER, TRAINER_GPU_IMAGE, TRAINER_IMAGE
 from trainer.logs import FORMAT_VARIABLE
 from trainer.recipe import ClusterConfig, PodConfig
 from trainer.telemetry import PORT_VARIABLE
 
 Kind = Literal["lookup", "data", "training", "scoring", "record"]
 """What a step does, by what it needs: look-ups and records need little, training and scoring hold a model in memory."""
-
-IMAGE_USER = 10001
-"""User and group of our images."""
 
 METRICS_PORT = 9400
 """Where pods that train serve their metrics; `manifests/components/monitoring` asks there."""

@@ -20,13 +20,11 @@ from google.protobuf.json_format import MessageToDict
 from kfp import local
 from kfp.local import docker_task_handler
 
+from components.images import IMAGE_USER
 from components.run import Run
 from pipelines.runners.folder import TERMINATION_LOG, start_afresh
 from trainer.errors import InputError
 from trainer.windows.storage import local_path
-
-IMAGE_USER = 10001
-"""User and group of our images; containers run as this machine's user instead, unless that is root."""
 
 _RUN_LABEL = "thawline.run"
 _POD_TERMINATION_LOG = "/dev/termination-log"
@@ -58,7 +56,7 @@ def containers(dag: Any, run: Run, folder: Path) -> Iterator[local.DockerRunner]
 
 
 def container_user() -> tuple[int, int]:
-    """User and group that steps run as: this process' own, so that files stay its user's; `IMAGE_USER` for root."""
+    """User and group that steps run as: this process' own, so that files stay its user's; the images' for root."""
     return (os.getuid(), os.getgid()) if os.getuid() else (IMAGE_USER, IMAGE_USER)
 
 
