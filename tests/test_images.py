@@ -57,7 +57,10 @@ def test_the_gpu_image_is_the_cpu_image_from_another_lock() -> None:
         ("on NVIDIA GPUs", "on CPUs"),
         (" \\\n    NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility", ""),
         # The CPU build of torch comes from a folder of wheels.
-        ("\n    sh /build/install.sh p", "\n    --mount=type=bind,source=images/wheels,target=/wheels sh /build/install.sh p"),
+        (
+            "\n    sh /build/install.sh p",
+            "\n    --mount=type=bind,source=images/wheels,target=/wheels sh /build/install.sh p",
+        ),
     ]:
         assert ours in gpu
         gpu = gpu.replace(ours, theirs, -1 if theirs else 1)

