@@ -11,7 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from pipelines import places
+from components import images
 from tests.conftest import REPOSITORY
 from tests.manifests.objects import MANIFESTS, by_name, of_kind, overlay
 from trainer.recipe import ClusterConfig
@@ -64,7 +64,7 @@ def test_steps_keep_the_rules_too() -> None:
     assert container["securityContext"] == {"runAsNonRoot": True, "readOnlyRootFilesystem": True}
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
     assert all("sizeLimit" in volume["emptyDir"] for volume in pod["volumes"])
-    assert pod["securityContext"]["fsGroup"] == places.IMAGE_USER
+    assert pod["securityContext"]["fsGroup"] == images.IMAGE_USER
     whole = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "step"}}
     whole["spec"] = {**pod, "containers": [{**container, "image": "any:1"}]}
     kubernetes_validate.validate(whole, "1.33", strict=True)

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from components import images
-from pipelines.places import IMAGE_USER, METRICS_PORT
+from pipelines.places import METRICS_PORT
 from tests.conftest import REPOSITORY
 from tests.manifests.objects import (
     MANIFESTS,
@@ -290,4 +290,4 @@ def test_metrics_are_asked_for_where_they_are_served() -> None:
 def test_pods_of_our_images_run_as_their_user() -> None:
     for pods in all_pods(overlay("production")):
         if any("/thawline/" in container["image"] for _, container in pods.containers()):
-            assert pods.spec["securityContext"]["runAsUser"] == IMAGE_USER, pods.name
+            assert pods.spec["securityContext"]["runAsUser"] == images.IMAGE_USER, pods.name
