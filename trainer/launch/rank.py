@@ -16,7 +16,7 @@ from trainer.launch import lease
 from trainer.launch.job import Job
 from trainer.model.backbone import KIND as BACKBONE
 from trainer.model.backbone import load_backbone, pretrained_part, shape_facts
-from trainer.recipe import VlmConfig
+from trainer.recipe import Recipe, VlmConfig
 from trainer.runs import pretrain, process_group, train
 from trainer.serving import save_model
 from trainer.thaw.arms import plan_of
@@ -33,7 +33,7 @@ def main() -> None:
         try:
             if dist.get_rank() == 0:
                 lease.watch(path.parent, on_lost=_leave_unfollowed)
-            _check_world(job)
+            check_world(job.recipe)
             {"pretrain": _run_pretraining, "train": _run_training}[job.task](job, device)
             dist.barrier()
         except Exception:
@@ -42,9 +42,14 @@ def main() -> None:
         _leave(0)
 
 
-def _check_world(job: Job) -> None:
-    if dist.get_world_size() != job.recipe.training.num_ranks:
-        raise RuntimeError(f"{dist.get_world_size()} ranks came, training.num_ranks is {job.recipe.training.num_ranks}")
+def check_world(recipe: Recipe) -> None:
+    """Checks that as many ranks came as the recipe says.
+
+    Raises:
+        RuntimeError: There are others, as when a runtime has its own mind of how many processes a host has.
+    """
+    if dist.get_world_size() != recipe.training.num_ranks:
+        raise RuntimeError(f"{dist.get_world_size()} ranks came, training.num_ranks is {recipe.training.num_ranks}")
 
 
 def _run_pretraining(job: Job, device: torch.device) -> None:

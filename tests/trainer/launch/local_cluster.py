@@ -30,7 +30,9 @@ def run_hosts(job: dict):  # type: ignore[no-untyped-def, type-arg]
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
 
     end_with_parent()
-    meeting = {"PET_NNODES": str(job["num_hosts"]), "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": job["port"]}
+    # The operator guesses processes from CPUs where no other number is given.
+    meeting = {"PET_NNODES": str(job["num_hosts"]), "PET_NPROC_PER_NODE": "7"}
+    meeting |= {"PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": job["port"]}
     hosts = [
         subprocess.Popen(
             job["command"], env={**os.environ, **meeting, "PET_NODE_RANK": str(host)}, preexec_fn=end_with_parent

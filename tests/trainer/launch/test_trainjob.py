@@ -1,10 +1,12 @@
 """A training as a `TrainJob`, through the SDK's local-process backend: two hosts of one rank each."""
 
+import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,15 +14,22 @@ from tests.trainer.launch.local_cluster import LocalCluster
 from tests.trainer.launch.processes import processes_that_name, wait_for
 from tests.trainer.launch.tiny_days import Prepared, assert_same_training
 from trainer.errors import InputError
-from trainer.launch import Job, launch_training
+from trainer.launch import Job, launch_training, lease
+from trainer.launch.rank import check_world
 from trainer.launch.trainjob import RUNTIME, TrainJobs
-from trainer.recipe import Recipe
 
 # Backbone and training are made once for all of these.
 pytestmark = pytest.mark.xdist_group("launches")
 
 REPOSITORY = Path(__file__).parents[3]
 TWO_HOSTS = {"cluster.num_nodes": "2"}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalCluster:
+    # The backend leaves the environments of cancelled jobs behind.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return LocalCluster()
 
 
 def launcher(store: str, cluster: LocalCluster, *, name: str = "thawline-train-0123") -> TrainJobs:
@@ -51,12 +60,13 @@ def test_two_hosts_train_what_two_ranks_of_one_do_and_an_earlier_attempt_is_repl
     prepared: Prepared,
     backbone: Path,
     training: Path,
+    cluster: LocalCluster,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("THAWLINE_RUN", "tiny-2024-01-09")
-    cluster, out = LocalCluster(), tmp_path / "out"
+    out = tmp_path / "out"
     jobs = launcher(prepared.store, cluster)
     leave_an_attempt(Path(prepared.store), cluster, jobs.name)
     recipe = prepared.two_ranks().override(TWO_HOSTS)
@@ -75,11 +85,11 @@ def test_two_hosts_train_what_two_ranks_of_one_do_and_an_earlier_attempt_is_repl
 
 
 def test_a_rank_that_fails_is_one_failure_with_its_log(
-    prepared: Prepared, backbone: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    prepared: Prepared, backbone: Path, cluster: LocalCluster, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     store = Path(shutil.copytree(prepared.store, tmp_path / "store"))
     window = store / Path(prepared.window).relative_to(prepared.store)
-    cluster, recipe = LocalCluster(), prepared.two_ranks().override(TWO_HOSTS)
+    recipe = prepared.two_ranks().override(TWO_HOSTS)
     job = Job(task="train", recipe=recipe, window=str(window), backbone=str(backbone), out=str(tmp_path / "out"))
     for path in store.rglob("part-00000.parquet"):
         path.unlink()
@@ -117,7 +127,12 @@ def test_a_step_that_is_stopped_takes_its_job_with_it(prepared: Prepared, backbo
     arguments = [recipe.to_json(), str(store), str(window), str(backbone), str(tmp_path / "out")]
     with errors.open("w") as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-c", STEP, *arguments], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=stderr, text=True
+            [sys.executable, "-c", STEP, *arguments],
+            cwd=REPOSITORY,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
         )
         wait_for(lambda: "epoch 1: loss" in errors.read_text(), what="training")
         assert len(list(processes_that_name(store / "jobs"))) >= 4, "two hosts of torchrun and a rank"
@@ -129,22 +144,30 @@ def test_a_step_that_is_stopped_takes_its_job_with_it(prepared: Prepared, backbo
     wait_for(lambda: not list(processes_that_name(store / "jobs")), what="no process")
 
 
-def test_a_store_that_hosts_cannot_share_is_a_users_mistake(prepared: Prepared, tmp_path: Path) -> None:
+def test_a_store_that_hosts_cannot_share_is_a_users_mistake(
+    prepared: Prepared, cluster: LocalCluster, tmp_path: Path
+) -> None:
     job = Job(task="pretrain", recipe=prepared.two_ranks(), window=prepared.pretraining, out=str(tmp_path / "out"))
     with pytest.raises(InputError, match=r"gs://bucket/store: .*cluster\.num_nodes.* choose a store") as caught:
-        launcher("gs://bucket/store", LocalCluster()).run(job)
+        launcher("gs://bucket/store", cluster).run(job)
     assert "\n" not in str(caught.value)
 
 
-def test_ranks_that_do_not_come_as_asked_are_told(
-    prepared: Prepared, backbone: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_ranks_that_no_step_follows_any_more_leave(
+    prepared: Prepared, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """As when a runtime says otherwise how many processes a host has."""
-    recipe: Recipe = prepared.two_ranks()
-    path = tmp_path / "job.json"
-    job = Job(task="train", recipe=recipe, window=prepared.window, backbone=str(backbone), out=str(tmp_path / "out"))
-    replace(job, recipe=recipe.override({"training.num_ranks": "3"})).write(path)
+    """As when the step was killed with its host, and could not delete the job."""
+    path, recipe = tmp_path / "job.json", prepared.recipe.override({"backbone.num_epochs": "10000"})
+    Job(task="pretrain", recipe=recipe, window=prepared.pretraining, out=str(tmp_path / "out")).write(path)
+    lease.renew(tmp_path)
     options = ["--standalone", "--nproc-per-node=1"]
-    command = [sys.executable, "-m", "torch.distributed.run", *options, "-m", "trainer.launch.rank", str(path)]
-    assert subprocess.run(command, cwd=REPOSITORY, check=False).returncode == 1
-    assert "1 ranks came, training.num_ranks is 3" in capfd.readouterr().err
+    command = [sys.executable, "-m", "torch.distributed.run", *options, "-m", "tests.trainer.launch.hasty_rank"]
+    done = subprocess.run([*command, str(path)], cwd=REPOSITORY, check=False, timeout=240)
+    assert done.returncode == 1
+    assert "no step follows this job any more: leaving" in capfd.readouterr().err
+
+
+def test_ranks_that_do_not_come_as_asked_are_told(prepared: Prepared, one_rank: Any) -> None:
+    """As when a runtime says otherwise how many processes a host has."""
+    with pytest.raises(RuntimeError, match=r"1 ranks came, training\.num_ranks is 2"):
+        check_world(prepared.two_ranks())

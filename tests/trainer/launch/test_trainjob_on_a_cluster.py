@@ -5,8 +5,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
+from tests.manifests.schemas import CUSTOM_RESOURCES
 from tests.trainer import tiny
 from tests.trainer.launch.cluster_api import Cluster, served
 from trainer.launch import Job
@@ -102,6 +104,7 @@ def test_the_job_is_what_the_hosts_run(run: Callable[[], None], cluster: Cluster
         "app.kubernetes.io/component": "train",
     }
     assert submitted["spec"]["runtimeRef"]["name"] == "thawline-trainer"
+    assert submitted["spec"]["runtimeRef"]["kind"] == "TrainingRuntime", "of the namespace"
     trainer = submitted["spec"]["trainer"]
     assert trainer["image"] == "registry.example/thawline/trainer:1"
     assert trainer["numNodes"] == 2
@@ -113,6 +116,10 @@ def test_the_job_is_what_the_hosts_run(run: Callable[[], None], cluster: Cluster
     (patch,) = submitted["spec"]["runtimePatches"]
     (jobs,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
     assert jobs["name"] == "node"
+    plain = {**submitted, "spec": {**submitted["spec"]}}
+    del plain["spec"]["runtimePatches"]
+    schema = CUSTOM_RESOURCES[plain["apiVersion"], plain["kind"]]
+    assert list(jsonschema.Draft202012Validator(schema).iter_errors(plain)) == []
     assert jobs["template"]["spec"]["template"]["spec"] == {
         "nodeSelector": {"cloud.example/accelerator": "h200"},
         "tolerations": [
