@@ -125,6 +125,10 @@ def test_a_broken_day_is_told_and_leaves_nothing(
     assert not (store / "partitions" / BROKEN_DAY).exists() or not any((store / "partitions" / BROKEN_DAY).iterdir())
     assert not list(store.rglob("summary.json"))
     assert not (store / "windows").exists()
+    (end,) = [json.loads(path.read_text()) for path in store.glob("runs/*/end.json")]
+    assert (end["status"], end["is_mistake"]) == ("failed", True)
+    assert end["failed_step"].split()[0] in ("prepare_day", "plan_window")
+    assert told in end["error"]
 
 
 def test_a_sound_log_is_called_sound(capsys: pytest.CaptureFixture[str], tiny_log: Path) -> None:

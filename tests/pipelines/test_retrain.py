@@ -95,6 +95,15 @@ def test_the_same_day_again_does_nothing_twice(story: Story) -> None:
     assert not {"pretrain", "train", "evaluate", "register"} & story.steps[1]
 
 
+def test_each_run_says_how_it_ended(story: Story) -> None:
+    ends = [json.loads(path.read_text()) for path in sorted(story.store.glob("runs/*/end.json"))]
+    assert [(end["date"], end["status"], end["failed_step"]) for end in ends] == [
+        ("2024-01-09", "succeeded", ""),
+        ("2024-01-10", "succeeded", ""),
+    ]
+    assert not list(story.store.glob("runs/*/unfinished/*"))
+
+
 def test_the_next_day_prepares_one_day_and_reuses_the_backbone(story: Story) -> None:
     (new,) = story.prepared[2] - story.prepared[1]
     assert new.startswith("partitions/dt=2024-01-09/")
