@@ -152,3 +152,19 @@ def test_a_span_is_filled_day_by_day_and_from_where_it_broke_off(
     assert out[-1] == "backfilled: 2024-01-08 to 2024-01-10, 3 days, 1 of them there already; /store/runs"
     dates = [run["runtime_config"]["parameters"]["date"] for run in server.runs]
     assert dates == ["2024-01-08", "2024-01-09", "2024-01-09", "2024-01-10"]
+
+
+def test_days_that_have_a_summary_are_left_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for day in ("2024-01-09", "2024-01-10"):
+        folder = tmp_path / "runs" / f"synthetic-{day}-{synthetic().digest[:8]}"
+        folder.mkdir(parents=True)
+        (folder / "summary.json").write_text(json.dumps({"version": "3", "decision": "hold"}))
+    span = ("--from", "2024-01-09", "--to", "2024-01-10", "--store", str(tmp_path))
+    assert main(("backfill", *RECIPE, *span)) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "2024-01-09  version 3: hold  (there already)",
+        "2024-01-10  version 3: hold  (there already)",
+        f"backfilled: 2024-01-09 to 2024-01-10, 2 days, 2 of them there already; {tmp_path}/runs",
+    ]
+    assert main(("backfill", *RECIPE, *span, "--json")) == 0
+    assert [day["is_skipped"] for day in json.loads(capsys.readouterr().out)] == [True, True]
