@@ -33,8 +33,6 @@ packages)
     python3.11 -m venv --without-pip $HOME_DIR/venv
     site=$($PYTHON -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     pip install --no-deps --no-compile --find-links /wheels --requirement "$2"
-    # A tenth of the modules, and nobody runs them here. NumPy's alone are imported, by its testing helpers.
-    find "$site" -type d -name tests ! -path "$site/numpy/*" -prune -exec rm -r {} +
     echo $HOME_DIR/code >"$site/thawline.pth"
     compile_below "$site"
     settle $HOME_DIR
