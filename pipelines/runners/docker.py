@@ -7,7 +7,7 @@ network is this machine's, so that a URI means the same too.
 
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -187,14 +187,15 @@ class Containers:
             container = client.containers.create(image, command, volumes=volumes, **arguments)
             container.start()
             # Steps run side by side and print into one log: whole lines only.
-            rest = b""
+            num_seen, rest = 0, b""
             for chunk in container.logs(stream=True):
+                num_seen += len(chunk)
                 *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    print(line.decode(errors="replace"))
-            if rest:
-                print(rest.decode(errors="replace"))
-            return int(container.wait()["StatusCode"])
+                _print(lines)
+            code = int(container.wait()["StatusCode"])
+            # An engine that is busy ends the stream of a short container before its last words.
+            _print((rest + container.logs()[num_seen:]).splitlines())
+            return code
         except APIError as error:
             print(f"docker: {error.explanation or error}")
             return _ENGINE_FAILED
@@ -213,3 +214,8 @@ class Containers:
         for container in found:
             with suppress(NotFound, APIError):
                 container.remove(force=True, v=True)
+
+
+def _print(lines: Sequence[bytes]) -> None:
+    for line in lines:
+        print(line.decode(errors="replace"))
