@@ -1,6 +1,7 @@
 """What many tests share: a tiny synthetic log and the command as a process."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,10 @@ from trainer.windows.sources.synthetic import SyntheticConfig, synthesize
 
 # Before anything loads torch: on tiny tensors a second thread only waits, and it takes a core from another worker.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell that starts this in the background has it ignore interrupts, which some tests send.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Thawline = Callable[..., "subprocess.CompletedProcess[str]"]
 
