@@ -1,4 +1,7 @@
-"""Every test runs on a lane: `make test`, or `make test-MARKER` for what few machines have; none skips itself."""
+"""Every test runs on a lane: `make test`, or `make test-MARKER` for what few machines have.
+
+None skips itself for want of a GPU or an engine; two hosts in network namespaces want root, and say so.
+"""
 
 import ast
 import json

@@ -13,6 +13,7 @@ from tests.trainer.conftest import Ranks
 from tests.trainer.tiny_runs import (
     COLUMNS,
     CPU,
+    HELDOUT,
     MEMORABLE,
     PRETRAINING,
     WITHOUT_NEGATIVES,
@@ -31,7 +32,7 @@ from trainer.embeddings.sharded import ShardedTables
 from trainer.model.backbone import Backbone
 from trainer.model.ranker import Ranker
 from trainer.recipe import Arm, Recipe
-from trainer.runs import Run, pretrain, train
+from trainer.runs import Run, evaluate, pretrain, train
 
 
 @pytest.fixture
@@ -82,6 +83,16 @@ def test_a_thaw_in_mid_epoch_is_mixed(backbone: Backbone, at_epoch_ends: list[st
     run = trained(recipe("delayed", {"groups.tables.thaw_point": "0.5"}), backbone)
     assert [record.phase for record in run.history.epochs] == ["mixed", "adapting"]
     assert len({fingerprint_of(backbone), *at_epoch_ends}) == 3
+
+
+def test_a_caller_may_judge_by_itself(backbone: Backbone) -> None:
+    """Passes that are shared were not judged by the run that made them: each is judged when it is the last."""
+    passes: dict[Any, Any] = {}
+    for arm in ("single_epoch", "cotrain"):
+        run = train(recipe(arm), COLUMNS, None, backbone, device=CPU, passes=passes)
+        assert [dict(record.heldout) for record in run.history.epochs] == [{}] * len(run.history.epochs)
+        judged = evaluate(recipe(arm), run.ranker, run.tables, HELDOUT, shown=COLUMNS, device=CPU)
+        assert judged == trained(recipe(arm), backbone).history.epochs[-1].heldout
 
 
 def test_arms_agree_until_they_part(backbone: Backbone) -> None:

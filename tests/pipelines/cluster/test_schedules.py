@@ -120,7 +120,7 @@ def test_what_a_broken_off_change_left_is_put_in_order(
 def test_a_schedule_that_was_heard_is_not_made_twice(server: KubeflowPipelines, client: Client, recipe: Recipe) -> None:
     server.failures = [Failure("POST", "recurringruns", 500, is_heard=True)]
     apply(client, recipe)
-    the_one(server)
+    assert the_one(server)["display_name"] == "thawline-synthetic", "one, or this raises"
 
 
 def test_recipes_have_schedules_of_their_own(server: KubeflowPipelines, client: Client, recipe: Recipe) -> None:
