@@ -21,7 +21,6 @@ from tests.manifests.objects import (
     overlay,
     parsed,
 )
-from trainer.launch.trainjob import RUNTIME
 from trainer.recipe import ClusterConfig
 from trainer.telemetry import PORT_VARIABLE
 
@@ -225,7 +224,7 @@ def test_the_cluster_is_the_one_that_recipes_expect(name: str) -> None:
     assert by_name(objects, "PersistentVolumeClaim", cluster.claim)["spec"]["accessModes"] == ["ReadWriteMany"]
     host, _, port = cluster.tracking_uri.removeprefix("http://").partition(":")
     assert by_name(objects, "Service", host)["spec"]["ports"][0]["port"] == int(port)
-    runtime = by_name(objects, "TrainingRuntime", RUNTIME)
+    runtime = by_name(objects, "TrainingRuntime", cluster.runtime)
     for pods in all_pods([runtime]):
         (volume,) = (
             one["name"] for one in pods.spec["volumes"] if one.get("persistentVolumeClaim", {}).get("claimName")

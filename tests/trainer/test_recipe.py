@@ -127,6 +127,7 @@ OTHER = {
     "gate.min_auc_low": "0.77",
     "gate.calibration_range": "[0.5, 1.5]",
     "cluster.num_nodes": "3",
+    "cluster.runtime": "thawline-trainer-backfill",
     "cluster.accelerator": "nvidia.com/gpu",
     "cluster.node_labels": "[gpu=h200]",
     "cluster.tolerations": "['nvidia.com/gpu:NoSchedule']",

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from kubeflow.trainer.options import RuntimePatch
     from kubeflow.trainer.types.types import TrainJob
 
-RUNTIME = "thawline-trainer"
-"""The `TrainingRuntime` in the step's namespace; it mounts the store."""
-
 _RANK_0 = "node-0"
 _NUM_LAST_LINES = 50
 _PATIENCE_S = 300.0
@@ -116,7 +113,7 @@ class TrainJobs:
         job.write(path)
         ours = {key: value for key, value in os.environ.items() if key.startswith("THAWLINE_")}
         client.train(
-            runtime=RUNTIME,
+            runtime=job.recipe.cluster.runtime,
             trainer=CustomTrainerContainer(
                 image=self.image,
                 num_nodes=job.recipe.cluster.num_nodes,

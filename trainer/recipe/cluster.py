@@ -48,6 +48,7 @@ class ClusterConfig:
 
     Attributes:
         num_nodes: Hosts of a training; divides ``training.num_ranks``. More than one wants Kubeflow Trainer.
+        runtime: The `TrainingRuntime` of several hosts, in the step's namespace; it mounts the store.
         accelerator: Resource that each rank gets one of, such as ``nvidia.com/gpu``; None trains on CPUs.
         node_labels: ``key=value`` of the nodes that training and scoring want.
         tolerations: ``key[=value]:effect`` of the taints that they bear.
@@ -68,6 +69,7 @@ class ClusterConfig:
     """
 
     num_nodes: PositiveInt = 1
+    runtime: str = "thawline-trainer"
     accelerator: str | None = None
     node_labels: tuple[str, ...] = ()
     tolerations: tuple[str, ...] = ()

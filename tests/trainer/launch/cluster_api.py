@@ -123,7 +123,7 @@ def served(cluster: Cluster) -> Iterator[TrainerClient]:
 _RUNTIME = {
     "apiVersion": "trainer.kubeflow.org/v1alpha1",
     "kind": "TrainingRuntime",
-    "metadata": {"name": "thawline-trainer", "labels": {"trainer.kubeflow.org/framework": "torch"}},
+    "metadata": {"name": "thawline-trainer-backfill", "labels": {"trainer.kubeflow.org/framework": "torch"}},
     "spec": {
         "mlPolicy": {"numNodes": 1, "torch": {"numProcPerNode": "auto"}},
         "template": {

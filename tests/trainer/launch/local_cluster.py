@@ -14,7 +14,7 @@ from kubeflow.trainer.options import Name, TrainerCommand
 from kubeflow.trainer.types.types import BuiltinTrainer, Initializer, Runtime, TrainJob
 from kubernetes.client import ApiException
 
-from trainer.launch.trainjob import RUNTIME
+from trainer.recipe import ClusterConfig
 
 
 def run_hosts(job: dict):  # type: ignore[no-untyped-def, type-arg]
@@ -57,7 +57,7 @@ class LocalCluster(TrainerClient):
         options: list[Any] | None = None,
     ) -> str:
         """Runs what the container would."""
-        assert runtime == RUNTIME
+        assert runtime == ClusterConfig().runtime
         assert isinstance(trainer, CustomTrainerContainer)
         assert trainer.env is not None and options is not None
         self.submitted.append(trainer)

@@ -16,7 +16,8 @@ from tests.trainer.launch.tiny_days import Prepared, assert_same_training
 from trainer.errors import InputError
 from trainer.launch import Job, launch_training, lease
 from trainer.launch.rank import check_world
-from trainer.launch.trainjob import RUNTIME, TrainJobs
+from trainer.launch.trainjob import TrainJobs
+from trainer.recipe import ClusterConfig
 
 # Backbone and training are made once for all of these.
 pytestmark = pytest.mark.xdist_group("launches")
@@ -49,7 +50,7 @@ def leave_an_attempt(store: Path, cluster: LocalCluster, name: str) -> None:
     folder.mkdir(parents=True)
     waits = [sys.executable, "-u", "-c", "import time\nwhile True: print('.'); time.sleep(0.1)", str(folder)]
     cluster.train(
-        RUNTIME,
+        ClusterConfig().runtime,
         trainer=CustomTrainerContainer(image="any", num_nodes=1, env={}),
         options=[Name(name=name), TrainerCommand(command=waits)],
     )

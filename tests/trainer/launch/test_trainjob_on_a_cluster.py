@@ -16,6 +16,7 @@ from trainer.launch.trainjob import TrainJobs
 
 NAME = "thawline-train-0123"
 PLACE = {
+    "cluster.runtime": "thawline-trainer-backfill",
     "cluster.accelerator": "nvidia.com/gpu",
     "cluster.training.max_cpus": "7.5",
     "cluster.training.timeout_s": "3600",
@@ -103,7 +104,7 @@ def test_the_job_is_what_the_hosts_run(run: Callable[[], None], cluster: Cluster
         "app.kubernetes.io/name": "thawline",
         "app.kubernetes.io/component": "train",
     }
-    assert submitted["spec"]["runtimeRef"]["name"] == "thawline-trainer"
+    assert submitted["spec"]["runtimeRef"]["name"] == "thawline-trainer-backfill"
     assert submitted["spec"]["runtimeRef"]["kind"] == "TrainingRuntime", "of the namespace"
     trainer = submitted["spec"]["trainer"]
     assert trainer["image"] == "registry.example/thawline/trainer:1"
