@@ -41,8 +41,8 @@ help: ## list the targets
 retrain: $(CPU) $(DEMO_LOG) ## the daily retrain on the demo log: [DATE=2017-11-21] [STORE=.thawline]
 	@$(BIN)/thawline retrain --recipe complete_journey --date $(DATE) --store $(STORE)
 
-test: $(DEV) ## every test that needs neither a GPU nor a Docker engine
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not gpu and not containers" tests
+test: $(DEV) ## every test of the code that needs neither a GPU nor a Docker engine
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not gpu and not containers and not manifests" tests
 
 test-containers: $(DEV) ## the images and the DAG in containers; installs a Docker engine where none answers and it may
 	@images/engine.sh start
@@ -53,7 +53,7 @@ images: $(CPU) ## build what steps run in: [IMAGES="data trainer-cpu"] [BASE_IMA
 	@images/build.sh $(IMAGES)
 
 test-manifests: $(DEV) ## what is applied to clusters: valid, hardened, consistent; no cluster is needed
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup tests/manifests
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m manifests tests/manifests
 
 test-gpu: $(ON_GPU) ## every test that needs a GPU: [GPU_PYTHON=one whose torch is built for CUDA]
 	@$(GPU_PYTHON) -m pytest -m gpu --confcutdir tests/gpu tests/gpu

@@ -14,6 +14,8 @@ from tests.conftest import REPOSITORY
 from tests.manifests.objects import Object, by_name, overlay
 from trainer import telemetry
 
+pytestmark = pytest.mark.manifests
+
 OF_OTHERS = {
     "kube-state-metrics": {
         "kube_cronjob_status_last_successful_time",

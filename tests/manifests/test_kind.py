@@ -16,6 +16,8 @@ import yaml
 from tests.conftest import REPOSITORY
 from tests.manifests.objects import MANIFESTS
 
+pytestmark = pytest.mark.manifests
+
 GIB = 2**30
 TOOLS = ("docker", "kind", "kubectl", "git", "make", "helm")
 OTHERS = ("bash", "basename", "base64", "cat", "chmod", "cp", "dirname", "grep", "head", "mkdir", "sed", "sleep", "tr")

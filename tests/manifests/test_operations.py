@@ -9,6 +9,8 @@ from pipelines.cli import _build_parser
 from tests.conftest import REPOSITORY
 from tests.manifests.objects import name_of, overlay
 
+pytestmark = pytest.mark.manifests
+
 TEXT = (REPOSITORY / "docs" / "operations.md").read_text()
 COMMANDS = [
     command

@@ -16,6 +16,8 @@ from tests.conftest import REPOSITORY
 from tests.manifests.objects import MANIFESTS, by_name, of_kind, overlay
 from trainer.recipe import ClusterConfig
 
+pytestmark = pytest.mark.manifests
+
 
 def kustomization(folder: str) -> dict[str, Any]:
     content: dict[str, Any] = yaml.safe_load((MANIFESTS / folder / "kustomization.yaml").read_text())

@@ -10,6 +10,8 @@ from tests.manifests import policies
 from tests.manifests.objects import OVERLAYS, Object, Objects, all_pods, by_name, of_kind, overlay, pods_of
 from tests.manifests.policies import POLICIES, Policy
 
+pytestmark = pytest.mark.manifests
+
 Plant = Callable[[Objects], None]
 MAKERS = ("Deployment", "StatefulSet", "CronJob", "TrainingRuntime")
 

@@ -24,6 +24,8 @@ from tests.manifests.objects import (
 from trainer.recipe import ClusterConfig
 from trainer.telemetry import PORT_VARIABLE
 
+pytestmark = pytest.mark.manifests
+
 Labels = Mapping[str, str]
 
 # Pods that others make here: Kubeflow Pipelines 2.17's own and those of its steps, with the labels that it gives them.

@@ -25,6 +25,8 @@ from tests.manifests.objects import (
 )
 from tests.manifests.schemas import CUSTOM_RESOURCES
 
+pytestmark = pytest.mark.manifests
+
 OLDEST = (1, 33)
 # It reads all definitions of a release, some megabytes, for each object that it judges.
 kubernetes_validate.utils.schema_contents = cache(kubernetes_validate.utils.schema_contents)
