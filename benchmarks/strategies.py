@@ -55,7 +55,7 @@ WIDE_WINDOWS = range(0, NUM_WINDOWS, 2)  # trained by every variant; remedies we
 QUICK_WINDOWS = range(6)
 
 # Small, with strong tastes and, as in the real log, a few impressions a pin; seeds that no setting was chosen on.
-FEED = SyntheticConfig(num_users=1125, num_pins=9000, num_fresh_pins=90, rows_per_day=2250, taste=3.5)
+FEED = SyntheticConfig(num_users=1500, num_pins=12_000, num_fresh_pins=120, rows_per_day=3000, taste=3.5)
 SEEDS = range(10, 15)
 
 
