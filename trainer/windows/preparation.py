@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from trainer.recipe import Recipe
 from trainer.windows.contract import EXTRA_TYPES, arrow_schema
 from trainer.windows.manifest import PARTITION_JSON
+from trainer.windows.mixing import mix64
 from trainer.windows.reading import fingerprint_day, read_day
 from trainer.windows.storage import ROW_GROUP_ROWS, Fingerprint, folder_aside, local_path, write_json, write_parquet
 
@@ -136,14 +137,6 @@ def _take(table: pa.Table, order: NDArray[np.int64], schema: pa.Schema) -> pa.Ta
     starts = range(0, len(order), ROW_GROUP_ROWS)
     parts = [whole.take(pa.array(order[start : start + ROW_GROUP_ROWS])).cast(schema) for start in starts]
     return pa.concat_tables(parts)
-
-
-def mix64(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's finalizer (Steele, Lea and Flood, OOPSLA 2014): a bijection of 64-bit words that scatters them."""
-    mixed = values + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
 
 
 def _int64(table: pa.Table, name: str) -> NDArray[np.int64]:
