@@ -59,6 +59,25 @@ OTHER = {
     "tables.hash_seed": "9",
     "window.num_days": "33",
     "window.shuffle_seed": "99",
+    "quality.on_breach": "stop",
+    "quality.num_days": "33",
+    "quality.min_trailing_days": "33",
+    "quality.max_volume_ratio": "3.5",
+    **{
+        f"quality.max_{name}": "0.77"
+        for name in (
+            "label_change",
+            "z",
+            "psi",
+            "mean_shift",
+            "range_growth",
+            "null_increase",
+            "new_pin_change",
+            "duplicate_increase",
+            "quarantine_increase",
+        )
+    },
+    "quality.max_empty_hours": "33",
     "backbone.num_days": "33",
     "backbone.num_epochs": "33",
     "model.history_length": "33",
