@@ -7,8 +7,8 @@ The function, for whoever must agree with it (a service that looks up what was t
         word = mix64(word XOR those 8 bytes)
     id    = word >> 1
 
-with `trainer.windows.mixing.mix64`, and the seed 0 for ids. An id has 63 bits: among n distinct strings, about n^2 / 2^64
-pairs are expected to share one (5 in a million runs of 10 million strings).
+with `trainer.windows.mixing.mix64`, and the seed 0 for ids. An id has 63 bits: among n distinct strings, n^2 / 2^64
+pairs are expected to share one: one such pair in 180,000 days of 10 million strings each.
 """
 
 import numpy as np
