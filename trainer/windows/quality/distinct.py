@@ -5,14 +5,13 @@ they are a uniform sample of the ids. The hash is the same every day, so whether
 day can be told exactly wherever that day's sample reaches as far. With no more than k ids, nothing is estimated.
 """
 
-import base64
-import zlib
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainer.windows.mixing import mix64
+from trainer.windows.quality.packing import packed, unpacked
 
 _HASHES = 2.0**64
 
@@ -65,20 +64,12 @@ class DistinctIds:
 
     def to_json(self) -> dict[str, Any]:
         """The sample as plain JSON values."""
-        return {"size": self.size, "hashes": _packed(self.hashes_K), "counts": _packed(self.counts_K)}
+        return {"size": self.size, "hashes": packed(self.hashes_K), "counts": packed(self.counts_K)}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
         """Reads what `to_json` wrote."""
         ids = cls(content["size"])
-        ids.hashes_K = np.frombuffer(_unpacked(content["hashes"]), "<u8").astype(np.uint64)
-        ids.counts_K = np.frombuffer(_unpacked(content["counts"]), "<i8").astype(np.int64)
+        ids.hashes_K = unpacked(content["hashes"]).view(np.uint64)
+        ids.counts_K = unpacked(content["counts"])
         return ids
-
-
-def _packed(words: NDArray[Any]) -> str:
-    return base64.b64encode(zlib.compress(words.astype(words.dtype.newbyteorder("<")).tobytes(), 1)).decode()
-
-
-def _unpacked(text: str) -> bytes:
-    return zlib.decompress(base64.b64decode(text))

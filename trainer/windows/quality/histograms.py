@@ -11,6 +11,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from trainer.windows.quality.packing import packed, unpacked
+
 NUM_BINS = 4096
 """Ascending: those below zero, then zero with all that is smaller than any normal number, then those above."""
 
@@ -94,8 +96,8 @@ class Histograms:
             "high": float(self.highs_F[column]) if has_any else None,
             "sum": float(self.sums_F[column]),
             "sum_of_squares": float(self.sums_of_squares_F[column]),
-            "bins": bins.tolist(),
-            "counts": counts_B[bins].tolist(),
+            "bins": packed(bins),
+            "counts": packed(counts_B[bins]),
         }
 
     @classmethod
@@ -103,7 +105,7 @@ class Histograms:
         """Reads what `to_json` wrote."""
         histograms = cls(len(columns))
         for column, content in enumerate(columns):
-            histograms.counts_FB[column, content["bins"]] = content["counts"]
+            histograms.counts_FB[column, unpacked(content["bins"])] = unpacked(content["counts"])
             histograms.sums_F[column] = content["sum"]
             histograms.sums_of_squares_F[column] = content["sum_of_squares"]
             if content["low"] is not None:
