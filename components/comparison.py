@@ -10,8 +10,8 @@ from typing import Any
 from components.run import Run
 from trainer.errors import InputError
 from trainer.recipe import Recipe
+from trainer.storage.uris import local_path
 from trainer.thaw.variants import recipe_of
-from trainer.windows.storage import local_path
 
 BASELINE = "single_epoch"
 """The arm that all others are judged against; it is part of every comparison."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trainer.errors import InputError
 from trainer.recipe import Recipe
-from trainer.windows.storage import local_path
+from trainer.storage.uris import local_path
 
 
 @dataclass(frozen=True, kw_only=True)

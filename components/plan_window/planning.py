@@ -6,15 +6,15 @@ from datetime import date
 
 from components.run import Run
 from trainer.errors import InputError
+from trainer.windows.logs import list_days, stat_files
 from trainer.windows.manifest import backbone_days, window_days
-from trainer.windows.storage import list_days, list_files
 
 
 def plan_with_files(run: Run, span: str) -> list[dict[str, str]]:
     """The days of a span, oldest first, each ``{"day": "YYYY-MM-DD", "files": ...}``.
 
-    ``files`` stands for what the log holds for that day: names, sizes and times of its files. Nothing is read: it says
-    whether a day is the one that was prepared before, not what is in it.
+    ``files`` stands for what the log holds for that day: names, sizes and versions of its files. Nothing is read: it
+    says whether a day is the one that was prepared before, not what is in it.
 
     Args:
         run: Recipe and date.
@@ -27,8 +27,7 @@ def plan_with_files(run: Run, span: str) -> list[dict[str, str]]:
 
 
 def _files(logs_uri: str, day: date) -> str:
-    stats = [(path.name, path.stat()) for path in list_files(logs_uri, day)]
-    parts = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+    parts = [(file.name, file.num_bytes, file.version) for file in stat_files(logs_uri, day)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 

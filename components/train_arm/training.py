@@ -11,8 +11,8 @@ from components.run import Run
 from trainer.recipe import Recipe
 from trainer.registry.backbones import checksum, fetch_backbone
 from trainer.registry.comparisons import open_child
+from trainer.storage.uris import local_path
 from trainer.windows.manifest import assemble_window, load_window
-from trainer.windows.storage import local_path
 
 
 def train_case(run: Run, case: Case, window: str, backbone: str, tracking_uri: str, parent: str) -> str:
@@ -55,7 +55,7 @@ def _newest_days(window: str, num_days: int, store: str) -> str:
     whole = load_window(window)
     assert whole.heldout is not None, "a comparison's window is assembled with one"
     days = (*whole.days[-num_days:], whole.heldout)
-    return assemble_window([day.path for day in days], store, has_heldout=True)
+    return assemble_window([path for day in days for path in day.paths], store, has_heldout=True)
 
 
 def _key(recipe: Recipe, window: str, backbone_dir: str) -> str:

@@ -19,9 +19,9 @@ from trainer.model.backbone import load_backbone, pretrained_part, shape_facts
 from trainer.recipe import Recipe, VlmConfig
 from trainer.runs import pretrain, process_group, train
 from trainer.serving import save_model
+from trainer.storage.publishing import write_json
 from trainer.thaw.arms import plan_of
 from trainer.windows.manifest import load_window
-from trainer.windows.storage import write_json
 
 
 def main() -> None:

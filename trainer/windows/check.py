@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from trainer.errors import InputError
 from trainer.recipe import LogsConfig
+from trainer.windows.logs import list_days
 from trainer.windows.reading import inspect_day
-from trainer.windows.storage import list_days
 
 MAX_PROBLEMS = 100
 

@@ -9,10 +9,10 @@ import hashlib
 import json
 import logging
 import time
+import uuid
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,13 +20,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from trainer.recipe import Recipe
+from trainer.storage.filesystem import exists, stat
+from trainer.storage.publishing import ROW_GROUP_ROWS, write_parquet
+from trainer.storage.uris import join, name_of
 from trainer.windows.contract import EXTRA_TYPES, arrow_schema
-from trainer.windows.manifest import PARTITION_JSON
+from trainer.windows.logs import Fingerprint
+from trainer.windows.manifest import PARTITION_JSON, publish_partition
 from trainer.windows.mixing import mix64
 from trainer.windows.reading import fingerprint_day, read_day
-from trainer.windows.storage import ROW_GROUP_ROWS, Fingerprint, folder_aside, local_path, write_json, write_parquet
 
-PREPARATION_VERSION = 1
+PREPARATION_VERSION = 2
 """Raise it whenever the same inputs and settings would give other rows or another order."""
 
 _log = logging.getLogger(__name__)
@@ -45,8 +48,8 @@ def prepare_day(recipe: Recipe, day: date, store: str) -> str:
         store: Folder that everything we write is kept in.
 
     Returns:
-        Path of the partition's folder, ``<store>/partitions/dt=YYYY-MM-DD/<address>``; it holds ``part-00000.parquet``
-        and ``partition.json``.
+        Path of the partition's folder, ``<store>/partitions/dt=YYYY-MM-DD/<address>``; it holds
+        ``part-00000-<writer>.parquet`` and, written last and once, the ``partition.json`` that names it.
 
     Raises:
         InputError: There is no such day, it breaks the log contract, or `store` cannot be written to. Nothing is
@@ -54,9 +57,9 @@ def prepare_day(recipe: Recipe, day: date, store: str) -> str:
     """
     started_s = time.monotonic()
     target = _partition_folder(recipe, day, fingerprint_day(recipe.logs, day), store)
-    if (target / PARTITION_JSON).is_file():
+    if exists(join(target, PARTITION_JSON)):
         _log.info("%s: prepared already", target)
-        return str(target)
+        return target
     reading = read_day(recipe.logs, day)
     assert reading.table is not None
     target = _partition_folder(recipe, day, reading.inputs, store)
@@ -65,14 +68,20 @@ def prepare_day(recipe: Recipe, day: date, store: str) -> str:
     extras = [name for name in EXTRA_TYPES if name in reading.table.column_names]
     table = _take(reading.table, order, arrow_schema(recipe.logs, extras))
     content = _partition_json(recipe, day, reading.inputs, table, num_duplicates=reading.table.num_rows - len(kept))
-    with folder_aside(target) as aside:
-        write_parquet(aside / "part-00000.parquet", table)
-        write_json(aside / PARTITION_JSON, content)
+    _publish(target, table, content)
     _log.info("%s: %d rows in %.1f s", target, table.num_rows, time.monotonic() - started_s)
-    return str(target)
+    return target
 
 
-def _partition_folder(recipe: Recipe, day: date, inputs: Sequence[Fingerprint], store: str) -> Path:
+def _publish(target: str, table: pa.Table, content: dict[str, Any]) -> None:
+    """Writes the rows under a name of this writer's own, then names them."""
+    file = join(target, f"part-00000-{uuid.uuid4().hex[:8]}.parquet")
+    write_parquet(file, table)
+    entry = {"name": name_of(file), "num_rows": table.num_rows, "num_bytes": stat(file).num_bytes}
+    publish_partition(target, {**content, "files": [entry]})
+
+
+def _partition_folder(recipe: Recipe, day: date, inputs: Sequence[Fingerprint], store: str) -> str:
     identity = {
         "day": day.isoformat(),
         "inputs": [asdict(fingerprint) for fingerprint in inputs],
@@ -80,7 +89,7 @@ def _partition_folder(recipe: Recipe, day: date, inputs: Sequence[Fingerprint], 
         "settings": _settings(recipe),
     }
     address = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
-    return local_path(store) / "partitions" / f"dt={day}" / address
+    return join(store, "partitions", f"dt={day}", address)
 
 
 def _settings(recipe: Recipe) -> dict[str, Any]:

@@ -7,15 +7,14 @@ what was checked is what was fingerprinted.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from trainer.errors import InputError
 from trainer.recipe import LogsConfig
+from trainer.storage.filesystem import open_parquet
 from trainer.windows.contract import EXTRA_TYPES, arrow_schema, type_problems, value_problems
-from trainer.windows.storage import Fingerprint, day_folder, fingerprint, list_files
+from trainer.windows.logs import Fingerprint, day_folder, fingerprint_files, list_files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +40,7 @@ def fingerprint_day(logs: LogsConfig, day: date) -> tuple[Fingerprint, ...]:
     Raises:
         InputError: There is no such day, or a file cannot be read.
     """
-    return tuple(fingerprint(path) for path in list_files(logs.uri, day))
+    return fingerprint_files(logs.uri, day)
 
 
 def inspect_day(logs: LogsConfig, day: date) -> DayReading:
@@ -76,28 +75,29 @@ def read_day(logs: LogsConfig, day: date) -> DayReading:
     return reading
 
 
-def _read_files(paths: Sequence[Path], logs: LogsConfig, day: date) -> tuple[list[pa.Table], list[str]]:
+def _read_files(paths: Sequence[str], logs: LogsConfig, day: date) -> tuple[list[pa.Table], list[str]]:
     """Tables of the files that obey the contract, and the problems of those that do not."""
     schemas, problems = {}, []
     for path in paths:
         try:
-            schemas[path] = pq.read_schema(path)
+            with open_parquet(path) as file:
+                schemas[path] = file.schema_arrow
         except (pa.ArrowException, OSError) as error:
             problems.append(_unreadable(path, error))
     extras = [name for name in EXTRA_TYPES if any(name in schema.names for schema in schemas.values())]
     wanted = arrow_schema(logs, extras)
     tables = []
     for path, found in schemas.items():
-        wrong_types = type_problems(found, wanted, str(path))
+        wrong_types = type_problems(found, wanted, path)
         problems.extend(wrong_types.values())
         sound = pa.schema([field for field in wanted if field.name not in wrong_types])
         try:
-            with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            with open_parquet(path) as file:
                 table = _in_contract_types(file.read(columns=sound.names), sound)
         except (pa.ArrowException, OSError) as error:
             problems.append(_unreadable(path, error))
             continue
-        problems.extend(value_problems(table, logs, day, str(path)))
+        problems.extend(value_problems(table, logs, day, path))
         tables.append(table)
     return tables, problems
 
@@ -108,6 +108,6 @@ def _in_contract_types(table: pa.Table, wanted: pa.Schema) -> pa.Table:
     return table.select(wanted.names).cast(nullable)
 
 
-def _unreadable(path: Path, error: Exception) -> str:
+def _unreadable(path: str, error: Exception) -> str:
     reason = str(error).splitlines()[0].rstrip(". ")
     return f"{path}: cannot be read as Parquet ({reason}); the file is corrupt or cut short, write it again"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
+from tests.trainer.windows.partitions import write_partition
 from trainer.evaluation.gate import Decision
 from trainer.evaluation.lift import Interval
 from trainer.evaluation.report import Evaluation
@@ -110,7 +110,6 @@ HOLD = Decision("hold", ("The lower end is not above the threshold.",))
 
 def _write_day(store: Path, day: date) -> str:
     folder = store / "partitions" / f"dt={day.isoformat()}" / "0123456789abcdef"
-    folder.mkdir(parents=True, exist_ok=True)
     num_rows = 10
     table = pa.table(
         {
@@ -123,7 +122,6 @@ def _write_day(store: Path, day: date) -> str:
             "history_actions": pa.array([[1, 1, 2], []] * (num_rows // 2), pa.list_(pa.int8())),
         }
     )
-    pq.write_table(table, folder / "part-00000.parquet")
-    facts = {"day": day.isoformat(), "num_rows": num_rows, "num_slates": 2}
-    (folder / "partition.json").write_text(json.dumps(facts))
+    if not (folder / "partition.json").exists():
+        write_partition(folder, day, table, num_slates=2)
     return str(folder)

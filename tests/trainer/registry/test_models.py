@@ -27,7 +27,7 @@ from trainer.registry.package import input_example
 from trainer.registry.summary import StepCost
 from trainer.registry.tracking import connect
 from trainer.serving import Scorer, save_model
-from trainer.windows.manifest import load_partition, load_window
+from trainer.windows.manifest import load_window
 
 STEPS = {"train": StepCost(duration_s=12.5, peak_rss_mib=900.0), "evaluate": StepCost(duration_s=3, peak_rss_mib=700.0)}
 
@@ -253,7 +253,7 @@ def test_a_candidate_that_was_judged_without_the_champion_is_refused(retrains: R
 def test_the_input_example_is_real_rows_of_the_contract(recipe: Recipe, make_window: MakeWindow) -> None:
     heldout = load_window(make_window()).heldout
     assert heldout is not None
-    example = input_example(recipe, load_partition(heldout.path))
+    example = input_example(recipe, heldout)
     assert list(example) == ["user_id", "pin_id", "user_features", "pin_features", "history", "history_actions"]
     assert len(example) == 2
     assert example["history"][0].tolist() == [7, 8, 9]

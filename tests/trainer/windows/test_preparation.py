@@ -14,10 +14,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tests.trainer.windows.logs import DAY, columns_of, logs_config, read, recipe_for, table_of, write_log
+from tests.trainer.windows.logs import DAY, columns_of, logs_config, recipe_for, table_of, write_log
+from tests.trainer.windows.partitions import read_rows as read
 from trainer.errors import InputError
 from trainer.windows import preparation
 from trainer.windows.contract import arrow_schema
+from trainer.windows.manifest import load_partition
 from trainer.windows.preparation import prepare_day
 
 
@@ -30,6 +32,11 @@ def log(tmp_path: Path) -> Path:
 @pytest.fixture
 def store(tmp_path: Path) -> str:
     return str(tmp_path / "store")
+
+
+def data_file(partition: str | Path) -> Path:
+    (file,) = load_partition(str(partition)).files
+    return Path(file)
 
 
 def published(store: str) -> list[str]:
@@ -99,17 +106,16 @@ def test_two_stores_get_the_same_bytes(log: Path, store: str, tmp_path: Path) ->
     shutil.copytree(log, elsewhere)
     second = Path(prepare_day(recipe_for(elsewhere), DAY, str(tmp_path / "other")))
     assert first.name == second.name
-    for name in ("part-00000.parquet", "partition.json"):
-        assert (first / name).read_bytes() == (second / name).read_bytes()
+    assert data_file(first).read_bytes() == data_file(second).read_bytes()
 
 
 def test_a_changed_input_makes_a_new_version_and_leaves_the_old(log: Path, store: str) -> None:
     old = prepare_day(recipe_for(log), DAY, store)
-    before = (Path(old) / "part-00000.parquet").read_bytes()
+    before = data_file(old).read_bytes()
     write_log(log, change=lambda columns: columns["save"].__setitem__(3, True))
     new = prepare_day(recipe_for(log), DAY, store)
     assert new != old
-    assert (Path(old) / "part-00000.parquet").read_bytes() == before
+    assert data_file(old).read_bytes() == before
     assert read(new)["save"].to_pylist().count(True) == read(old)["save"].to_pylist().count(True) + 1
 
 
@@ -165,11 +171,9 @@ def test_two_at_once_end_with_one_partition(log: Path, store: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         paths = set(pool.map(lambda _: prepare_day(recipe_for(log), DAY, store), range(8)))
     assert len(paths) == 1
-    assert published(store) == sorted(
-        str((Path(path) / name).relative_to(store))
-        for path in paths
-        for name in ("part-00000.parquet", "partition.json")
-    )
+    (path,) = paths
+    names = (data_file(path).name, "partition.json")
+    assert published(store) == sorted(str((Path(path) / name).relative_to(store)) for name in names)
 
 
 STALL = """

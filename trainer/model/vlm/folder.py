@@ -11,7 +11,9 @@ from urllib.parse import urlsplit
 from pyarrow import fs
 
 from trainer.errors import InputError
-from trainer.windows.storage import fingerprint, folder_aside, local_path
+from trainer.storage.publishing import folder_aside
+from trainer.storage.uris import local_path
+from trainer.windows.logs import fingerprint
 
 _SCHEME = "gs://"
 _RETRY_S = 20  # a bucket that does not answer ends the run, where Google's client would try for a quarter of an hour
@@ -59,7 +61,7 @@ def copy_description(folder: Path, out: Path) -> dict[str, str]:
     names = [name for name in names if not name.endswith(".index.json")]  # of weights in several files
     for name in names:
         shutil.copyfile(folder / name, out / name)
-    return {name: fingerprint(out / name).sha256 for name in names}
+    return {name: fingerprint(out / name).digest for name in names}
 
 
 def check_description(folder: Path, checksums: Mapping[str, str]) -> None:
@@ -69,7 +71,7 @@ def check_description(folder: Path, checksums: Mapping[str, str]) -> None:
         InputError: A file is missing or was changed.
     """
     for name, expected in checksums.items():
-        if not (folder / name).is_file() or fingerprint(folder / name).sha256 != expected:
+        if not (folder / name).is_file() or fingerprint(folder / name).digest != expected:
             raise InputError(f"{folder / name}: missing, or its checksum is not the model's; fetch the model again")
 
 
@@ -122,7 +124,7 @@ def _cache() -> Path:
 
 def _identity(files: Sequence[fs.FileInfo]) -> str:
     facts = [f"{file.path} {file.size} {file.mtime_ns}" for file in files]
-    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
+    return hashlib.digest("\n".join(facts).encode()).hexdigest()[:16]
 
 
 def _unreadable(uri: str, error: OSError) -> InputError:

@@ -5,7 +5,9 @@ import pytest
 
 from tests.trainer.windows.logs import DAY, columns_of, table_of, write_log
 from trainer.errors import InputError
-from trainer.windows.storage import file_aside, fingerprint, folder_aside, list_days, list_files, local_path, write_day
+from trainer.storage.publishing import file_aside, folder_aside
+from trainer.storage.uris import local_path
+from trainer.windows.logs import fingerprint, list_days, list_files, write_day
 
 
 def test_a_bucket_gets_one_clear_line() -> None:
