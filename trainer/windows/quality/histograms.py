@@ -83,6 +83,12 @@ class Histograms:
         self.highs_F = np.maximum(self.highs_F, other.highs_F)
         self._num_rows += other._num_rows
 
+    def moments(self, column: int) -> tuple[float, float]:
+        """Mean and standard deviation of a column that has values."""
+        count = int(self.counts_FB[column].sum())
+        mean = self.sums_F[column] / count
+        return float(mean), float(np.sqrt(max(0.0, self.sums_of_squares_F[column] / count - mean**2)))
+
     def to_json(self) -> list[dict[str, Any]]:
         """One object a column; empty bins are left out, and the range of a column without values is None."""
         return [self._column(column) for column in range(len(self.sums_F))]
@@ -122,9 +128,10 @@ def bins_of(values_N: NDArray[np.float32]) -> NDArray[np.int64]:
 
 
 def bin_edges() -> NDArray[np.float64]:
-    """The NUM_BINS + 1 edges, ascending: bin b holds numbers from edge b to edge b + 1; the outermost are infinite."""
+    """The NUM_BINS + 1 edges, ascending, no further out than float32 reaches: bin b lies between edges b and b + 1."""
     words = np.arange(_HALF, dtype=np.uint32) << _SHIFT
+    greatest = float(np.finfo(np.float32).max)
     with np.errstate(invalid="ignore"):  # the last of them are NaN
         from_zero = words.view(np.float32).astype(np.float64)
-    from_zero[~np.isfinite(from_zero)] = np.inf
-    return np.concatenate([[-np.inf], -from_zero[:0:-1], from_zero, [np.inf]])
+    from_zero[~np.isfinite(from_zero)] = greatest
+    return np.concatenate([[-greatest], -from_zero[:0:-1], from_zero, [greatest]])
