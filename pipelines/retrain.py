@@ -5,6 +5,7 @@ from typing import Any
 from kfp import dsl
 
 from components.assemble_window.component import assemble_window
+from components.check_window.component import check_window
 from components.evaluate.component import evaluate
 from components.find_backbone.component import find_backbone
 from components.find_finished.component import find_finished
@@ -85,8 +86,9 @@ def window_to_decision(place: Place) -> Any:
             prepared = place(prepare_day(**run, day=day.day, files=day.files), "data", is_pure=True)
         assembled = assemble_window(**run, partitions=dsl.Collected(prepared.output), span="window")
         window = place(assembled, "lookup", is_pure=True).output
+        checked = place(check_window(**run, window=window), "data")
 
-        found = place(find_backbone(**run, tracking_uri=tracking_uri), "lookup")
+        found = place(find_backbone(**run, tracking_uri=tracking_uri).after(checked), "lookup")
         state = find_finished(**run, window=window, backbone=found.output, tracking_uri=tracking_uri)
         state = place(state, "lookup")
         with dsl.If(state.output == "due", name="due"):
