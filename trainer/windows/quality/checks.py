@@ -129,7 +129,7 @@ def _labels(compared: Comparison) -> Iterator[Finding]:
         # Rows of one slate hang together, so slates count as observations: rather too few than too many.
         sampling = np.sqrt(usual * (1 - usual) / max(1, compared.day.num_slates))
         away = max(compared.config.max_label_change * usual, compared.config.max_z * max(deviation, sampling))
-        limit = usual - away if rate < usual else usual + away
+        limit = max(0.0, usual - away) if rate < usual else usual + away
         message = f"{rate:.2%} of rows have {label}, usually {usual:.2%} (limit {limit:.2%})"
         yield _finding(compared, "label_rate", label, rate, usual, limit, message, is_above=rate >= usual)
 
@@ -167,7 +167,7 @@ def _new_pins(compared: Comparison) -> Iterator[Finding]:
     usual, deviation = _middle(compared.usual_new_pin_shares)
     sampling = np.sqrt(usual * (1 - usual) / max(1, len(compared.day.profile.pins.hashes_K)))
     away = max(config.max_new_pin_change, config.max_z * max(deviation, sampling))
-    limit = usual - away if share < usual else usual + away
+    limit = max(0.0, usual - away) if share < usual else usual + away
     message = f"{share:.1%} of the pins are new to the window, usually {usual:.1%} (limit {limit:.1%})"
     yield _finding(compared, "new_pins", "pin_id", share, usual, limit, message, is_above=share >= usual)
 

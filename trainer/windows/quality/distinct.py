@@ -8,6 +8,7 @@ day can be told exactly wherever that day's sample reaches as far. With no more 
 from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from trainer.windows.mixing import mix64
@@ -30,10 +31,12 @@ class DistinctIds:
 
     def add(self, ids: NDArray[np.int64]) -> None:
         """Takes ids in, repeated or not."""
-        hashes = mix64(ids.astype(np.uint64))
         if self.is_sample:
-            hashes = hashes[hashes <= self.hashes_K[-1]]
-        self._take(*np.unique(hashes, return_counts=True))
+            hashes = mix64(ids.astype(np.uint64))
+            self._take(*np.unique(hashes[hashes <= self.hashes_K[-1]], return_counts=True))
+        else:
+            distinct, counts = pa.array(ids).value_counts().flatten()
+            self._take(mix64(distinct.to_numpy().astype(np.uint64)), counts.to_numpy())
 
     def merge(self, other: Self) -> None:
         """Takes in what `other`, of the same size, has seen."""

@@ -32,7 +32,7 @@ class DayProfile:
 
     Attributes:
         num_rows: Rows added.
-        columns: Their columns, by name, with the types as text.
+        num_files: Raw files noted.
         raw_columns: Columns of the raw files, by name, with the types as text; of a column whose type differs between
             files, all of them. A column that some files lack has ``missing`` among them.
         num_nulls: Nulls, by column.
@@ -47,7 +47,6 @@ class DayProfile:
         self._labels = logs.labels
         self._lengths = {"user_features": logs.num_user_features, "pin_features": logs.num_pin_features}
         self.num_rows = 0
-        self.columns: dict[str, str] = {}
         self.raw_columns: dict[str, list[str]] = {}
         self.num_nulls: dict[str, int] = {}
         self.num_positive = dict.fromkeys(logs.labels, 0)
@@ -55,15 +54,15 @@ class DayProfile:
         self.values: dict[str, Histograms] = {}
         self.users = DistinctIds(_NUM_USERS)
         self.pins = DistinctIds(_NUM_PINS)
-        self._num_files = 0
+        self.num_files = 0
 
     def add_file(self, schema: pa.Schema) -> None:
         """Notes the columns of one raw file, as it was found, those that the contract does not know among them."""
         found = {field.name: str(field.type) for field in schema}
         for name in {**self.raw_columns, **found}:
-            kinds = set(self.raw_columns.get(name, ["missing"] if self._num_files else []))
+            kinds = set(self.raw_columns.get(name, ["missing"] if self.num_files else []))
             self.raw_columns[name] = sorted(kinds | {found.get(name, "missing")})
-        self._num_files += 1
+        self.num_files += 1
 
     def add(self, table: pa.Table) -> None:
         """Adds rows that were kept.
@@ -72,7 +71,6 @@ class DayProfile:
             table: Columns of the contract in its types, see `trainer.windows.contract.arrow_schema`; any number
                 of rows.
         """
-        self.columns |= {field.name: str(field.type) for field in table.schema}
         for name in table.column_names:
             self.num_nulls[name] = self.num_nulls.get(name, 0) + table[name].null_count
         if not table.num_rows:
@@ -102,9 +100,8 @@ class DayProfile:
         for name in {**self.raw_columns, **other.raw_columns}:
             kinds = {*self._kinds(name), *other._kinds(name)}
             self.raw_columns[name] = sorted(kinds)
-        self._num_files += other._num_files
+        self.num_files += other.num_files
         self.num_rows += other.num_rows
-        self.columns |= other.columns
         for name, count in other.num_nulls.items():
             self.num_nulls[name] = self.num_nulls.get(name, 0) + count
         for label, count in other.num_positive.items():
@@ -116,15 +113,14 @@ class DayProfile:
         self.pins.merge(other.pins)
 
     def _kinds(self, name: str) -> list[str]:
-        return self.raw_columns.get(name, ["missing"] if self._num_files else [])
+        return self.raw_columns.get(name, ["missing"] if self.num_files else [])
 
     def to_json(self) -> dict[str, Any]:
         """The profile as plain JSON values; `from_json` reads it back."""
         return {
             "profile_version": PROFILE_VERSION,
             "num_rows": self.num_rows,
-            "num_files": self._num_files,
-            "columns": self.columns,
+            "num_files": self.num_files,
             "raw_columns": self.raw_columns,
             "num_nulls": self.num_nulls,
             "num_positive": self.num_positive,
@@ -143,8 +139,8 @@ class DayProfile:
             content: What was written.
         """
         profile = cls(logs)
-        profile.num_rows, profile._num_files = content["num_rows"], content["num_files"]
-        profile.columns, profile.raw_columns = dict(content["columns"]), dict(content["raw_columns"])
+        profile.num_rows, profile.num_files = content["num_rows"], content["num_files"]
+        profile.raw_columns = dict(content["raw_columns"])
         profile.num_nulls, profile.num_positive = dict(content["num_nulls"]), dict(content["num_positive"])
         profile.rows_by_hour = np.array(content["rows_by_hour"], np.int64)
         profile.values = {name: Histograms.from_json(columns) for name, columns in content["values"].items()}
