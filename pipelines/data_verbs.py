@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from components.run import parse_date
+from pipelines import gc_verb
 from pipelines.options import Verbs, add_json_option, add_recipe_options, add_set_option, chosen_recipe, parse_settings
 from trainer.errors import InputError
 
@@ -21,6 +22,7 @@ def add_to(verbs: Verbs) -> None:
     data = verbs.add_parser("data", help="logs: hold them against the contract, bring them into it, make them up")
     verbs = data.add_subparsers(title="verbs", required=True, metavar="VERB")
 
+    gc_verb.add_to(verbs)
     check = verbs.add_parser("check", help="hold a recipe's log against the contract")
     add_recipe_options(check)
     check.add_argument("--from", dest="first", metavar="YYYY-MM-DD", help="first day (default: the log's oldest)")
@@ -39,9 +41,12 @@ def add_to(verbs: Verbs) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> None:
+    from trainer.storage.preflight import preflight
     from trainer.windows.check import check_logs
 
-    report = check_logs(chosen_recipe(arguments).logs, _day(arguments.first), _day(arguments.last))
+    logs = chosen_recipe(arguments).logs
+    preflight(logs.uri, writable=False)
+    report = check_logs(logs, _day(arguments.first), _day(arguments.last))
     if arguments.json:
         print(json.dumps(report.to_json()))
     else:

@@ -7,11 +7,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from components.comparison import Case
-from components.run import Run
+from components.run import Run, records_folder
 from trainer.recipe import Recipe
 from trainer.registry.backbones import checksum, fetch_backbone
 from trainer.registry.comparisons import open_child
-from trainer.storage.uris import local_path
+from trainer.registry.windows import WINDOW_TAG
 from trainer.windows.manifest import assemble_window, load_window
 
 
@@ -36,8 +36,9 @@ def train_case(run: Run, case: Case, window: str, backbone: str, tracking_uri: s
     with TemporaryDirectory() as scratch:
         start = fetch_backbone(recipe, backbone, tracking_uri, scratch)
         key = _key(recipe, window, start)
-        target = local_path(run.store) / "cases" / key
-        with open_child(recipe, case.name, {"case": key, **_texts(case)}, parent, tracking_uri) as log:
+        target = records_folder(run.store) / "cases" / key
+        tags = {"case": key, WINDOW_TAG: load_window(window).digest, **_texts(case)}
+        with open_child(recipe, case.name, tags, parent, tracking_uri) as log:
             if not target.is_dir():
                 # With it comes torch, which a case that is there already can do without.
                 from components.launching import launcher_of

@@ -26,6 +26,8 @@ from trainer.registry.tracking import (
     find_experiment,
     find_model,
 )
+from trainer.registry.windows import WINDOW_TAG
+from trainer.storage.publishing import read_text
 from trainer.windows.manifest import WindowManifest, load_window
 from trainer.windows.quality.record import QualityRecord
 
@@ -118,6 +120,7 @@ def register_candidate(
     previous = _champion(client, recipe)
     if previous is not None and evaluation.champion is None:
         raise InputError(f"model '{recipe.model_name}': version {previous} became champion meanwhile; run again")
+    window = load_window(window_path)
     tags = {
         "date": date.isoformat(),
         _RUN_KEY: run_key,
@@ -125,19 +128,19 @@ def register_candidate(
         "backbone_version": backbone_version,
         "decision": decision.decision,
         "data_verdict": quality.verdict,
+        WINDOW_TAG: window.digest,
         "previous_champion": previous or "",
     }
     experiment_id = ensure_experiment(client, recipe.model_name)
     run = client.create_run(experiment_id, run_name=f"{date.isoformat()} {recipe.thaw.arm}", tags=tags)
     try:
-        window = load_window(window_path)
         history = json.loads((Path(training_dir) / "history.json").read_text())
         log_numbers(client, run.info.run_id, recipe, history, evaluation)
         version = _register_model(client, recipe, run, Path(training_dir) / "model", window, decision, tags)
         summary = summarize(recipe, version, window, evaluation, decision, steps, quality)
         records = {
             "recipe.json": recipe.to_json(),
-            "window.json": Path(window_path).read_text(),
+            "window.json": read_text(window_path),
             "history.json": json.dumps(history),
             **_trace(Path(training_dir)),
             **quality.files,

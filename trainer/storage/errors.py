@@ -35,12 +35,13 @@ class StorageError(RuntimeError):
 
 
 @contextmanager
-def explained(uri: str | Path, action: Action) -> Iterator[None]:
+def explained(uri: str | Path, action: Action, remedy: str | None = None) -> Iterator[None]:
     """Turns what storage refuses within the block into one line; everything else passes as it is.
 
     Args:
         uri: What the block reads, writes or removes.
         action: Which of them.
+        remedy: What the user may do about it, where more is known than that it failed.
 
     Raises:
         InputError: It is the user's to mend: nothing there, no permission, no space.
@@ -50,32 +51,30 @@ def explained(uri: str | Path, action: Action) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        told = _told(str(uri), action, error, time.monotonic() - started_s)
+        told = _told(str(uri), action, error, remedy, time.monotonic() - started_s)
         if told is None:
             raise
         raise told from error
 
 
-def _told(uri: str, action: Action, error: Exception, after_s: float) -> Exception | None:
+def _told(uri: str, action: Action, error: Exception, remedy: str | None, after_s: float) -> Exception | None:
     if not is_gcs(uri):
-        return _told_locally(uri, action, error)
+        return _told_locally(uri, action, error, remedy)
     code, reason = _cloud_reason(error)
     if code is None:
         return None
     if code in _MISTAKES:
-        return InputError(f"{uri}: cannot be {action} ({reason}); {_MISTAKES[code]}")
+        return InputError(f"{uri}: cannot be {action} ({reason}); {remedy or _MISTAKES[code]}")
     return StorageError(f"{uri}: cannot be {action} after {after_s:.0f} s ({reason}); try again later")
 
 
-def _told_locally(uri: str, action: Action, error: Exception) -> InputError | None:
+def _told_locally(uri: str, action: Action, error: Exception, remedy: str | None) -> InputError | None:
     # What Arrow says of a file's content is an OSError without a number.
     if not isinstance(error, OSError) or error.errno is None:
         return None
-    reason = os_reason(error)
-    remedy = _LOCAL_REMEDIES[action]
     if action == "read" and error.errno == errno.ENOENT:
-        remedy = "write it again or name another"
-    return InputError(f"{uri}: cannot be {action} ({reason}); {remedy}")
+        remedy = remedy or "write it again or name another"
+    return InputError(f"{uri}: cannot be {action} ({os_reason(error)}); {remedy or _LOCAL_REMEDIES[action]}")
 
 
 def os_reason(error: OSError) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -18,7 +19,6 @@ from trainer.errors import InputError
 from trainer.storage.uris import bucket_and_key
 
 if TYPE_CHECKING:  # a second of imports that only who uses a bucket should pay
-    from google.api_core.retry import Retry
     from google.cloud.storage import Blob, Client
 
 RETRY_VARIABLE = "THAWLINE_STORAGE_RETRY_S"
@@ -87,15 +87,17 @@ def _client(server: str | None, pid: int) -> "Client":
     return Client(client_options={"api_endpoint": server} if server else None)
 
 
-def budget(limit_s: float | None = None) -> dict[str, Any]:
-    """How patient a call of the client is: ``timeout`` and ``retry``."""
-    return {"timeout": (_CONNECT_S, _ANSWER_S), "retry": _retry(retry_s() if limit_s is None else limit_s)}
+def budget(limit_s: float | None = None, *, answer_s: float = _ANSWER_S) -> dict[str, Any]:
+    """How patient a call of the client is: its ``timeout`` and ``retry``.
 
-
-def _retry(limit_s: float) -> "Retry":
+    Args:
+        limit_s: How long it is tried again; `retry_s` when None.
+        answer_s: How long one try may stay silent.
+    """
     from google.cloud.storage.retry import DEFAULT_RETRY
 
-    return DEFAULT_RETRY.with_delay(initial=0.2, maximum=8.0, multiplier=2.0).with_timeout(limit_s)
+    retry = DEFAULT_RETRY.with_delay(initial=0.2, maximum=8.0, multiplier=2.0)
+    return {"timeout": (_CONNECT_S, answer_s), "retry": retry.with_timeout(retry_s() if limit_s is None else limit_s)}
 
 
 def blob(uri: str) -> "Blob":
@@ -150,6 +152,11 @@ def upload(uri: str, content: bytes, *, only_if_absent: bool) -> bool:
     except PreconditionFailed:
         return download(uri) == content
     return True
+
+
+def fetch(uri: str, target: Path) -> None:
+    """Copies an object to a local file, its checksum compared."""
+    blob(uri).download_to_filename(str(target), **budget())
 
 
 def download(uri: str) -> bytes:

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from trainer.errors import InputError
 from trainer.storage import gcs
-from trainer.storage.errors import explained, os_reason
+from trainer.storage.errors import explained
 from trainer.storage.uris import is_gcs, local_path
 
 ROW_GROUP_ROWS = 65_536
@@ -145,6 +145,21 @@ def _sync(path: Path) -> None:
         os.fsync(stream.fileno())
 
 
+def read_text(source: str | Path) -> str:
+    """The content of a small text file.
+
+    Raises:
+        InputError: There is no such file.
+        StorageError: Storage failed for too long.
+    """
+    return _read(str(source), "name a file that can be read").decode()
+
+
+def _read(source: str, remedy: str) -> bytes:
+    with explained(source, "read", remedy):
+        return gcs.download(source) if is_gcs(source) else local_path(source).read_bytes()
+
+
 def read_json(source: str | Path, remedy: str) -> Any:
     """The content of a JSON file.
 
@@ -156,16 +171,21 @@ def read_json(source: str | Path, remedy: str) -> Any:
         InputError: There is no such file, or it is not JSON.
         StorageError: Storage failed for too long.
     """
-    text = str(source)
     try:
-        if is_gcs(text):
-            with explained(text, "read"):
-                return json.loads(gcs.download(text))
-        return json.loads(local_path(text).read_bytes())
-    except OSError as error:
-        raise InputError(f"{text}: cannot be read ({os_reason(error)}); {remedy}") from None
+        return json.loads(_read(str(source), remedy))
     except (UnicodeDecodeError, json.JSONDecodeError):
-        raise InputError(f"{text}: cannot be read (not JSON); {remedy}") from None
+        raise InputError(f"{source}: cannot be read (not JSON); {remedy}") from None
+
+
+def fetch(uri: str, target: Path) -> None:
+    """Copies a file of ``gs://`` to a new local one, its checksum compared.
+
+    Raises:
+        InputError: There is no such file, or it may not be read.
+        StorageError: Storage failed for too long.
+    """
+    with explained(uri, "read"):
+        gcs.fetch(uri, target)
 
 
 def delete(uri: str | Path) -> None:
@@ -180,6 +200,24 @@ def delete(uri: str | Path) -> None:
             gcs.remove(str(uri))
         else:
             local_path(str(uri)).unlink(missing_ok=True)
+
+
+def remove_empty_folders(folder: str, *, within: str) -> None:
+    """Removes a local folder that is empty, and those above it that are empty then; ``gs://`` has no folders.
+
+    Args:
+        folder: Where to start.
+        within: This one stays.
+    """
+    if is_gcs(folder):
+        return
+    path, top = local_path(folder), local_path(within)
+    while path != top and path.is_relative_to(top):
+        try:
+            path.rmdir()
+        except OSError:
+            return
+        path = path.parent
 
 
 @contextmanager

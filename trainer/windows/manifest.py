@@ -182,18 +182,23 @@ def load_window(path: str) -> WindowManifest:
         InputError: There is no such manifest, it is not whole, or a partition that it names is gone.
         StorageError: Storage failed for too long.
     """
+    window = read_window(path)
+    for day in (*window.days, *filter(None, [window.heldout])):
+        for shard in day.paths:
+            if not exists(join(shard, PARTITION_JSON)):
+                raise InputError(f"{path}: its day {day.day} is gone from {shard}; prepare that day again")
+    return window
+
+
+def read_window(path: str) -> WindowManifest:
+    """What a manifest says, whether its partitions are there or not; raises as `load_window` does otherwise."""
     content = read_json(path, "assemble the window again")
     folder = parent_of(path)
     try:
-        named = [content["heldout"], *content["days"]]
-        found = [entry and _from_json(entry, folder) for entry in named]
+        heldout, *days = (entry and _from_json(entry, folder) for entry in [content["heldout"], *content["days"]])
     except (KeyError, TypeError, ValueError):
         raise InputError(f"{path}: not a window manifest; assemble the window again") from None
-    for partition in filter(None, found):
-        for shard in partition.paths:
-            if not exists(join(shard, PARTITION_JSON)):
-                raise InputError(f"{path}: its day {partition.day} is gone from {shard}; prepare that day again")
-    return WindowManifest(days=tuple(found[1:]), heldout=found[0])
+    return WindowManifest(days=tuple(days), heldout=heldout)
 
 
 def _whole_days(partitions: Iterable[Partition]) -> list[Partition]:
