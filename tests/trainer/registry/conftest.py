@@ -68,6 +68,7 @@ def training_dir(tmp_path: Path) -> Path:
             "num_row_gradients": 4000 if phase == "adapting" else 0,
             "heldout": {"save_auc": 0.6 + number / 100, "save_hit3": 0.3, "save_log_loss": None},
             "lookup": {"exposed_s": 0.5, "hidden_share": 0.75},
+            "reader_wait_s": 0.01,
             "canary": {"self_influence": 0.01, "loss_jump": 0.0},
         }
         for number, phase in ((1, "frozen"), (2, "adapting"))
