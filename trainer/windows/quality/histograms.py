@@ -16,7 +16,7 @@ from trainer.windows.quality.packing import packed, unpacked
 NUM_BINS = 4096
 """Ascending: those below zero, then zero with all that is smaller than any normal number, then those above."""
 
-ALL_ROWS = 2**20
+ALL_ROWS = 131_072
 ONE_IN = 16
 PERIOD_ROWS = 65_536
 
@@ -28,7 +28,7 @@ _LANES = 64
 class Histograms:
     """Counts, moments and range of columns of numbers, added up chunk by chunk in fixed memory.
 
-    The first 1,048,576 rows all count. Of later ones, the first 4,096 of each 65,536 do, 16 times each, so that a large
+    The first 131,072 rows all count. Of later ones, the first 4,096 of each 65,536 do, 16 times each, so that a large
     day costs little more than a small one; rows that follow each other, since every so-manieth would favour some
     positions of a slate. The range is exact throughout.
 

@@ -27,14 +27,15 @@ def columns_of(seed: int, number: int, num_slates: int = 600) -> Columns:
     num_slates = round(num_slates * rng.uniform(0.9, 1.1))
     rows = num_slates * SLATE_SIZE
     midnight_s = np.datetime64(FIRST_DAY + timedelta(days=number), "s").astype(np.int64)
-    pins = rng.integers(0, 2000, rows)
+    positions = np.tile(np.arange(SLATE_SIZE), num_slates)
+    pins = SLATE_SIZE * rng.integers(0, 400, rows) + positions
     fresh = rng.random(rows) < 0.02
     return {
         "request_id": np.repeat(np.arange(num_slates), SLATE_SIZE) + 10**6 * number,
         "user_id": np.repeat(rng.integers(0, 300, num_slates), SLATE_SIZE),
         "pin_id": np.where(fresh, 10_000 + 1000 * number + np.arange(rows) % 1000, pins),
         "ts": (midnight_s + np.repeat(np.sort(rng.integers(0, 86_400, num_slates)), SLATE_SIZE)) * 10**6,
-        "position": np.tile(np.arange(SLATE_SIZE), num_slates),
+        "position": positions,
         "save": rng.random(rows) < 0.1,
         "user_features": np.repeat(rng.normal(size=(num_slates, 2)), SLATE_SIZE, axis=0),
         "pin_features": np.stack([np.floor(rng.exponential(3.0, rows)), rng.random(rows) < 0.3], axis=1),
