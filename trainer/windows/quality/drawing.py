@@ -26,6 +26,7 @@ def day_bars(
     height, bottom = 190, 46
     top = max((value for value in values if value is not None), default=0.0) or 1.0
     step = (_WIDTH - _LEFT - 8) / len(days)
+    gap = min(4.0, 0.3 * step)
     base, full = height - bottom, height - bottom - _TOP
     parts = _grid(base, full, top, form)
     every = -(-len(days) // _MAX_LABELS)
@@ -34,7 +35,7 @@ def day_bars(
         if value is not None:
             tall = full * value / top
             parts.append(
-                f'<rect x="{x + 2:.1f}" y="{base - tall:.1f}" width="{step - 4:.1f}" height="{tall:.1f}" '
+                f'<rect x="{x + gap / 2:.1f}" y="{base - tall:.1f}" width="{step - gap:.1f}" height="{tall:.1f}" '
                 f"{_look(day in marked)}><title>{escape(day)}: {escape(form(value))}</title></rect>"
             )
         if number % every == 0 or day in marked:
