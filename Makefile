@@ -33,7 +33,7 @@ define install
 	$(INSTALL) --editable .
 endef
 
-.PHONY: help retrain images test test-containers test-gpu test-manifests kind-up kind-down bench-gpu lint ui lock clean
+.PHONY: help retrain images test test-containers test-gpu test-manifests kind-up kind-down bench-gpu bench-windows bench-reader lint ui lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -74,6 +74,11 @@ ui: $(CPU) ## MLflow on localhost:5000, over the runs and models of STORE
 
 bench-%: $(CPU) $(DEMO_LOG) ## a benchmark by name, e.g. bench-strategies: [QUICK=1]
 	@$(BIN)/python -m benchmarks.$(subst -,_,$*) $(if $(QUICK),--quick)
+
+bench-windows: $(DEV) ## preparing days, against DuckDB and Polars: [QUICK=1]
+bench-reader: $(DEV) ## reading them, against Hugging Face datasets and PyTorch's DataLoader: [QUICK=1]
+bench-windows bench-reader:
+	@$(BIN)/python -m benchmarks.$(@:bench-%=%) $(if $(QUICK),--quick)
 
 bench-gpu: $(ON_GPU) ## what only a GPU shows, a minute of plain torch: [GPU_PYTHON=one whose torch is built for CUDA]
 	@$(GPU_PYTHON) -m benchmarks.gpu
