@@ -33,7 +33,7 @@ define install
 	$(INSTALL) --editable .
 endef
 
-.PHONY: help retrain images test test-containers test-gpu test-manifests kind-up kind-down bench-gpu bench-windows bench-reader lint ui lock clean
+.PHONY: help retrain images test test-faults test-containers test-gpu test-manifests kind-up kind-down bench-gpu bench-windows bench-reader lint ui lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -41,8 +41,8 @@ help: ## list the targets
 retrain: $(CPU) $(DEMO_LOG) ## the daily retrain on the demo log: [DATE=2017-11-21] [STORE=.thawline]
 	@$(BIN)/thawline retrain --recipe complete_journey --date $(DATE) --store $(STORE)
 
-test: $(DEV) ## every test that needs neither a GPU nor a Docker engine
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not gpu and not containers" tests
+test: $(DEV) ## every test but those of the other lanes: no GPU, no Docker engine, no faults
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not gpu and not containers and not faults" tests
 
 test-containers: $(DEV) ## the images and the DAG in containers; installs a Docker engine where none answers and it may
 	@images/engine.sh start
@@ -51,6 +51,9 @@ test-containers: $(DEV) ## the images and the DAG in containers; installs a Dock
 
 images: $(CPU) ## build what steps run in: [IMAGES="data trainer-cpu"] [BASE_IMAGE=...]
 	@images/build.sh $(IMAGES)
+
+test-faults: $(DEV) ## hundreds of faults in storage, files and processes, by seed: nothing lost, nothing half-published
+	@$(BIN)/python -m pytest -m faults tests/faults
 
 test-manifests: $(DEV) ## what is applied to clusters: valid, hardened, consistent; no cluster is needed
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup tests/manifests

@@ -99,10 +99,15 @@ def _client_reason(error: Exception) -> tuple[str | None, str]:
     import requests
     from google.api_core import exceptions as api
     from google.auth import exceptions as auth
+    from google.cloud.storage import exceptions as storage
 
     if isinstance(error, api.RetryError):
         cause = error.cause
         return "UNAVAILABLE", _line(str(cause) if cause is not None else str(error))
+    if isinstance(error, storage.InvalidResponse):
+        return _CODES.get(error.response.status_code, "UNAVAILABLE"), _line(str(error))
+    if isinstance(error, storage.DataCorruption):
+        return "DATA_LOSS", _line(str(error))
     if isinstance(error, api.GoogleAPICallError):
         return _CODES.get(error.code or 0, "UNAVAILABLE"), _line(error.message or str(error))
     # What Arrow says of a file's content is an OSError without a number.

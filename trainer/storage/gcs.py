@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
 from functools import lru_cache
+from http.client import NOT_FOUND
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -177,12 +178,23 @@ class Upload:
     """Writes a large object part by part; it is there, whole, once `finish` returns, and never before."""
 
     def __init__(self, uri: str) -> None:
+        self._uri = uri
         # Arrow's own stream cannot be given up: closed or dropped, it publishes what it was given so far.
         self.stream = blob(uri).open("wb", chunk_size=CHUNK_BYTES, ignore_flush=True, **budget())
 
     def finish(self) -> None:
         """Publishes the object."""
-        self.stream.close()
+        from google.cloud.storage.exceptions import InvalidResponse
+
+        num_bytes = self.stream.tell()
+        try:
+            self.stream.close()
+        except InvalidResponse as error:
+            # The last answer was lost, and storage forgets an upload once it is done: then the object is there.
+            done = find(self._uri) if error.response.status_code == NOT_FOUND else None
+            if done is None or done.size != num_bytes:
+                raise
+            self.give_up()
 
     def give_up(self) -> None:
         """Drops what was written: an upload that is not finished is nothing, and storage forgets it."""
