@@ -5,9 +5,6 @@ from dataclasses import asdict, dataclass
 from datetime import date, timedelta
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from trainer.errors import InputError
 from trainer.recipe import LogsConfig
 from trainer.windows.logs import list_days
@@ -100,17 +97,12 @@ def _check_day(logs: LogsConfig, day: date) -> DaySummary | tuple[str, ...]:
         reading = inspect_day(logs, day)
     except InputError as error:
         return (str(error),)
-    if reading.table is None:
+    if reading.problems:
         return reading.problems
-    return _summarise(reading.table, logs, day)
-
-
-def _summarise(table: pa.Table, logs: LogsConfig, day: date) -> DaySummary:
-    pairs = table.select(["request_id", "pin_id"]).group_by(["request_id", "pin_id"]).aggregate([])
     return DaySummary(
         day=day,
-        num_rows=table.num_rows,
-        num_slates=pc.count_distinct(table["request_id"]).as_py(),
-        num_duplicates=table.num_rows - pairs.num_rows,
-        label_rates={label: pc.mean(pc.cast(table[label], pa.int8())).as_py() for label in logs.labels},
+        num_rows=reading.num_rows,
+        num_slates=reading.num_slates,
+        num_duplicates=reading.num_duplicates,
+        label_rates={label: count / reading.num_rows for label, count in reading.num_positive.items()},
     )
