@@ -15,6 +15,7 @@ from tests.trainer.windows.partitions import read_rows
 from trainer.recipe import Recipe
 from trainer.storage.publishing import parquet_writer
 from trainer.storage.uris import join
+from trainer.windows import preparation
 from trainer.windows.logs import day_folder
 from trainer.windows.preparation import prepare_day
 
@@ -62,6 +63,12 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Log:
     recipe = recipe_of(uri)
     rows = {day: read_rows(prepare_day(recipe, day, str(folder / "store"))) for day in DAYS}
     return Log(uri=uri, recipe=recipe, rows=rows)
+
+
+@pytest.fixture(autouse=True)
+def spilling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Days of some hundred rows go through files on disk, as large ones do."""
+    monkeypatch.setattr(preparation, "BUCKET_BYTES", 20_000)
 
 
 @pytest.fixture

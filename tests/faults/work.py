@@ -9,7 +9,10 @@ from multiprocessing.synchronize import Barrier
 from typing import Any
 
 from tests.faults.conftest import DAYS, recipe_of
+from trainer.windows import preparation
 from trainer.windows.preparation import prepare_day
+
+preparation.BUCKET_BYTES = 20_000  # days of some hundred rows go through files on disk, as large ones do
 
 CONTEXT = get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.faults.work"])

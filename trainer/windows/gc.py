@@ -18,6 +18,7 @@ from trainer.windows.manifest import PARTITION_JSON, read_window
 WINDOW = "no model and no run names this window"
 PARTITION = "no window names this day"
 LEFTOVER = "a writer that was stopped or came second left it"
+MEMO = "the day that it remembers is not there"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +26,7 @@ class Garbage:
     """Files that can go together.
 
     Attributes:
-        uri: A manifest, a partition's folder, or a file in one.
+        uri: A manifest, a partition's folder, a file in one, or a memo of what was prepared.
         reason: Why nobody misses it.
         files: Their URIs, in the order in which they are removed.
         num_bytes: Their size.
@@ -56,7 +57,12 @@ def find_garbage(store: str, named: Collection[str], *, grace_s: float) -> list[
     kept = {file.name for file in manifests if file.name.endswith(".json")} - {file.name for file in unnamed}
     named_paths = {path for name in kept for path in _paths(join(windows, name))}
     gone = [_garbage(windows, [file], WINDOW if file.name.endswith(".json") else LEFTOVER) for file in unnamed]
-    return [*gone, *_unnamed_files(join(store, "partitions"), named_paths, oldest_s)]
+    partitions = join(store, "partitions")
+    files = list_stored(partitions, is_recursive=True)
+    gone += _unnamed_files(partitions, files, named_paths, oldest_s)
+    whole = {parent_of(file.name) for file in files if name_of(file.name) == PARTITION_JSON}
+    left = {join(partitions, folder) for folder in whole} - {part.uri for part in gone}
+    return gone + list(_stale_memos(store, left, oldest_s))
 
 
 def remove_garbage(store: str, garbage: Sequence[Garbage], named: Collection[str], *, grace_s: float) -> list[Garbage]:
@@ -99,8 +105,9 @@ def _paths(manifest: str) -> Iterator[str]:
             yield f"{name_of(parent_of(path))}/{name_of(path)}"
 
 
-def _unnamed_files(partitions: str, named_paths: Collection[str], oldest_s: float) -> Iterator[Garbage]:
-    files = list_stored(partitions, is_recursive=True)
+def _unnamed_files(
+    partitions: str, files: Sequence[Stored], named_paths: Collection[str], oldest_s: float
+) -> Iterator[Garbage]:
     for folder, group in groupby(files, key=lambda file: parent_of(file.name)):
         found = list(group)
         is_young = any(file.modified_s >= oldest_s for file in found)
@@ -111,6 +118,20 @@ def _unnamed_files(partitions: str, named_paths: Collection[str], oldest_s: floa
             continue
         left = _leftovers(join(partitions, folder), found) if is_whole else found
         yield from (_garbage(partitions, [file], LEFTOVER) for file in left if file.modified_s < oldest_s)
+
+
+def _stale_memos(store: str, left: Collection[str], oldest_s: float) -> Iterator[Garbage]:
+    """Notes of `trainer.windows.preparation.prepare_day` on partitions that are gone, or about to go."""
+    memos = join(store, "prepared")
+    for memo in list_stored(memos, is_recursive=True):
+        if memo.modified_s >= oldest_s:
+            continue
+        if not memo.name.endswith(".json"):
+            yield _garbage(memos, [memo], LEFTOVER)
+            continue
+        address = read_json(join(memos, memo.name), "remove it")["address"]
+        if join(store, "partitions", parent_of(memo.name), address) not in left:
+            yield _garbage(memos, [memo], MEMO)
 
 
 def _leftovers(folder: str, found: Sequence[Stored]) -> list[Stored]:

@@ -9,7 +9,7 @@ from tests.trainer.windows.partitions import NAME, write_partition
 from trainer.storage.filesystem import list_names, list_stored
 from trainer.storage.publishing import delete, write_json, write_parquet
 from trainer.storage.uris import join, name_of, parent_of
-from trainer.windows.gc import LEFTOVER, PARTITION, WINDOW, find_garbage, remove_garbage
+from trainer.windows.gc import LEFTOVER, MEMO, PARTITION, WINDOW, find_garbage, remove_garbage
 from trainer.windows.manifest import assemble_window, load_window
 
 TABLE = table_of(columns_of())
@@ -103,6 +103,22 @@ def test_what_a_killed_process_left_aside_is_found(tmp_path: Path) -> None:
     write_json(tmp_path / "windows" / ".a.json.0f.aside", {})
     found = {part.uri: part.reason for part in find_garbage(store, set(), grace_s=0)}
     assert found == {str(tmp_path / "windows" / ".a.json.0f.aside"): LEFTOVER, folder: PARTITION}
+
+
+def test_a_memo_goes_with_its_day(store: str) -> None:
+    for offset in range(2):
+        partition(store, offset)
+        memo = join(store, "prepared", f"dt={DAY + timedelta(days=offset)}", "0f.json")
+        write_json(memo, {"address": "0123456789abcdef"})
+    kept = window(store, 0, 1)
+    assert find_garbage(store, {digest(kept)}, grace_s=0) == []
+    delete(join(store, "partitions", f"dt={DAY}", "0123456789abcdef", "partition.json"))
+    found = find_garbage(store, {digest(kept)}, grace_s=0)
+    assert {part.reason for part in found} == {LEFTOVER, MEMO}
+    found = find_garbage(store, set(), grace_s=0)
+    assert sorted(part.reason for part in found) == sorted([WINDOW, PARTITION, LEFTOVER, MEMO, MEMO])
+    assert remove_garbage(store, found, set(), grace_s=0) == found
+    assert list_names(store) == []
 
 
 def test_files_from_a_clock_that_is_ahead_are_young(tmp_path: Path) -> None:
