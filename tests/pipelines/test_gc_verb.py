@@ -68,7 +68,7 @@ def test_days_of_a_bucket_are_removed_too(capsys: pytest.CaptureFixture[str], bu
         "--json",
     ]
     for found in ([unnamed], []):
-        assert main(arguments) == 0
+        assert main([*arguments, "--delete"]) == 0
         assert [part["uri"] for part in json.loads(capsys.readouterr().out)["garbage"]] == found
 
 
