@@ -3,6 +3,7 @@
 import argparse
 import json
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from pipelines.log_folder import make_log
 from pipelines.options import Verbs, add_json_option
 from trainer.errors import InputError
+from trainer.storage.uris import is_gcs
 
 if TYPE_CHECKING:  # both bring Arrow along, which the other verbs need not wait for
     from pipelines.starter import Starter
@@ -68,6 +70,7 @@ def _import(arguments: argparse.Namespace) -> None:
 
 def _import_mapped(arguments: argparse.Namespace) -> None:
     from pipelines.starter import starter_for, starter_text
+    from trainer.storage.preflight import preflight
     from trainer.windows.importing.files import find_files
     from trainer.windows.importing.importing import Import
     from trainer.windows.importing.loading import load_mapping
@@ -75,6 +78,8 @@ def _import_mapped(arguments: argparse.Namespace) -> None:
     if not arguments.sources:
         raise InputError("data import --mapping: no files to read; name them with --from")
     mapping = load_mapping(arguments.mapping)
+    for uri in filter(is_gcs, (*arguments.sources, *arguments.engagements)):
+        preflight(re.split(r"[*?\[]", uri)[0], writable=False)
     files = find_files(arguments.sources, "--from")
     engagement_files = find_files(arguments.engagements, "--engagements")
     done: list[tuple[ImportSummary, Starter]] = []
