@@ -55,14 +55,20 @@ def _owned(aside: Path) -> Iterator[None]:
     aside.mkdir(parents=True, exist_ok=True)
     folder = os.open(aside, os.O_RDONLY)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Whoever held it before may have moved it into place meanwhile.
-        if not aside.is_dir() or os.stat(aside).st_ino != os.fstat(folder).st_ino:
-            raise BlockingIOError
+        _lock(folder, aside)
         for left in aside.iterdir():
             shutil.rmtree(left) if left.is_dir() else left.unlink()
         yield
-    except BlockingIOError:
-        raise InputError(f"{aside}: another process is filling it; wait for it or name another --out") from None
     finally:
         os.close(folder)
+
+
+def _lock(folder: int, aside: Path) -> None:
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Whoever held it before may have moved it into place meanwhile.
+        is_free = aside.is_dir() and os.stat(aside).st_ino == os.fstat(folder).st_ino
+    except BlockingIOError:
+        is_free = False
+    if not is_free:
+        raise InputError(f"{aside}: another process fills it; wait for it or name another --out")
