@@ -41,9 +41,9 @@ def _check(arguments: argparse.Namespace) -> None:
     from trainer.storage.preflight import preflight
     from trainer.windows.check import check_logs
 
-    logs = chosen_recipe(arguments).logs
-    preflight(logs.uri, writable=False)
-    report = check_logs(logs, _day(arguments.first), _day(arguments.last))
+    recipe = chosen_recipe(arguments)
+    preflight(recipe.logs.uri, writable=False)
+    report = check_logs(recipe.logs, _day(arguments.first), _day(arguments.last), recipe.window.late_hours)
     if arguments.json:
         print(json.dumps(report.to_json()))
     else:
@@ -51,9 +51,9 @@ def _check(arguments: argparse.Namespace) -> None:
             rates = ", ".join(f"{label} {rate:.1%}" for label, rate in day.label_rates.items())
             print(f"{day.day}  {day.num_rows:>10,} rows  {day.num_slates:>9,} slates  {rates}")
         for problem in report.problems:
-            print(problem)
+            print(problem.line)
     if not report.is_sound:
-        raise InputError(f"{report.problems[0]} (problem 1 of {report.num_problems})")
+        raise InputError(f"{report.problems[0].line} (problem 1 of {report.num_problems})")
     if not arguments.json:
         print(f"sound: {report.uri}, {len(report.days)} days")
 
