@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 Kind = Literal["number", "text", "truth", "time", "list", "bytes", "nothing", "record"]
 
-_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(inf|Inf|INF|nan|NaN)$"
+_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(?i:inf|infinity|nan)$"
 _TRUTHS = {"true": True, "t": True, "yes": True, "y": True, "1": True}
 _FALSEHOODS = {"false": False, "f": False, "no": False, "n": False, "0": False}
 
@@ -55,8 +55,11 @@ def as_numbers(values: pa.Array) -> Cast:
     """Float64 (N,) of numbers, truths, or text that reads as a number."""
     if kind_of(values.type) != "text":
         return Cast(values.cast(pa.float64(), safe=False), None)
-    trimmed = pc.utf8_trim_whitespace(values)
-    return _cast_where(trimmed, pc.match_substring_regex(trimmed, _NUMBER), lambda text: text.cast(pa.float64()))
+    try:
+        return Cast(values.cast(pa.float64()), None)
+    except pa.ArrowInvalid:  # seldom: then row by row
+        trimmed = pc.utf8_trim_whitespace(values)
+        return _cast_where(trimmed, pc.match_substring_regex(trimmed, _NUMBER), lambda text: text.cast(pa.float64()))
 
 
 def as_truths(values: pa.Array) -> Cast:
@@ -78,11 +81,7 @@ def as_integers(values: pa.Array) -> Cast:
     """Int64 (N,) of integers, whole floats below 2**53, or text of digits."""
     kind = kind_of(values.type)
     if kind == "text":
-        trimmed = pc.utf8_trim_whitespace(values)
-        # 18 digits always fit; a 19th may not, and is told apart by what reads back as itself.
-        is_integer = pc.match_substring_regex(trimmed, r"^[+-]?\d{1,18}$")
-        long = pc.and_(pc.match_substring_regex(trimmed, r"^\d{19}$"), pc.less_equal(trimmed, str(2**63 - 1)))
-        return _cast_where(trimmed, pc.or_(is_integer, long), lambda text: text.cast(pa.int64()))
+        return _text_as_integers(values)
     if pa.types.is_floating(values.type):
         numbers = values.cast(pa.float64())
         is_whole = pc.and_(pc.equal(pc.floor(numbers), numbers), pc.less(pc.abs(numbers), float(2**53)))
@@ -90,6 +89,17 @@ def as_integers(values: pa.Array) -> Cast:
     if pa.types.is_uint64(values.type):
         return _cast_where(values, pc.less_equal(values, pa.scalar(2**63 - 1, pa.uint64())), _to_int64)
     return Cast(values.cast(pa.int64()), None)
+
+
+def _text_as_integers(values: pa.Array) -> Cast:
+    try:
+        return Cast(values.cast(pa.int64()), None)
+    except pa.ArrowInvalid:  # seldom: then row by row
+        trimmed = pc.utf8_trim_whitespace(values)
+        is_integer = pc.match_substring_regex(trimmed, r"^-?\d{1,18}$")
+        # A 19th digit may be one too many; of equal lengths the order of texts is that of numbers.
+        is_long = pc.and_(pc.match_substring_regex(trimmed, r"^\d{19}$"), pc.less_equal(trimmed, str(2**63 - 1)))
+        return _cast_where(trimmed, pc.or_(is_integer, is_long), _to_int64)
 
 
 def as_text(values: pa.Array) -> pa.Array:

@@ -171,13 +171,14 @@ class _Counted:
         """Who opened it closes it."""
 
 
-def blocks(stream: Readable, file: str, quote: str | None) -> Iterator[Block]:
-    """The stream's records in order, `BLOCK_BYTES` at a time, cut where a record ends.
+def blocks(stream: Readable, file: str, quote: str | None, num_bytes: int | None = None) -> Iterator[Block]:
+    """The stream's records in order, cut where a record ends.
 
     Args:
         stream: Text whose records end at a line's end.
         file: For what is said.
         quote: Encloses values that may hold line ends; None where there are none.
+        num_bytes: How much to read at a time; `BLOCK_BYTES` when None.
 
     Raises:
         InputError: A record is longer than `MAX_RECORD_BYTES`, or the packed data is cut short.
@@ -185,7 +186,7 @@ def blocks(stream: Readable, file: str, quote: str | None) -> Iterator[Block]:
     rest, line = b"", 1
     while True:
         try:
-            data = stream.read(BLOCK_BYTES)
+            data = stream.read(num_bytes or BLOCK_BYTES)
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise

@@ -10,6 +10,7 @@ import logging
 import shutil
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ from trainer.windows.importing.summary import ImportSummary, Totals
 from trainer.windows.importing.tally import Tally
 
 _SECOND_US = 1_000_000
+_HEADERS_AT_ONCE = 8  # far files answer slowly
 _log = logging.getLogger(__name__)
 
 
@@ -68,8 +70,8 @@ class Import:
             what = "not given, but the mapping has engagements.source" if has_own else "given, but the mapping has no"
             raise InputError(f"--engagements: {what} engagements.source; give both or neither")
         self._read(files, engagement_files)
-        self._tally.finish()
-        if not self._tally.num_rows:
+        self._tally.finish(is_empty=not self._scratch.days("rows"))
+        if not self._scratch.days("rows"):
             where = " that source.where takes" if self._mapping.source.where else ""
             raise InputError(f"{files[0].uri}: no file holds an impression{where}; mend the mapping or name others")
         self._write_days()
@@ -96,8 +98,8 @@ class Import:
             source = self._mapping.engagements.source
             readers.append((Reader(source, self._engagements.expressions), engagement_files, False, True))
         for reader, its_files, _, _ in readers:
-            for file in its_files:
-                reader.check_header(file)
+            with ThreadPoolExecutor(_HEADERS_AT_ONCE) as pool:
+                list(pool.map(reader.check_header, its_files))
         num_bytes = sum(file.num_bytes for file in (*files, *engagement_files))
         with tqdm(total=num_bytes, desc="read", unit="B", unit_scale=True, smoothing=0) as bar:
             done = 0

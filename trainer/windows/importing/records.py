@@ -26,6 +26,7 @@ from trainer.windows.importing.files import Block, SourceFile, blocks, open_stre
 from trainer.windows.importing.mapping import SourceConfig
 
 PARQUET_ROWS = 65_536
+_HEADER_BYTES = 65_536
 
 Progress = Callable[[int], object]
 
@@ -103,7 +104,7 @@ class Reader:
                 self._check(parquet.schema_arrow.names, file.uri)
         elif self.source.format == "csv" and file.num_bytes:
             with open_stream(file, lambda _: None) as stream:
-                first = next(blocks(stream, file.uri, self.source.quote), None)
+                first = next(blocks(stream, file.uri, self.source.quote, _HEADER_BYTES), None)
             if first is not None:
                 self._header(first, file.uri)
 

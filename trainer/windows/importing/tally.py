@@ -100,13 +100,16 @@ class Tally:
         self.num_bad_rows += 1
         self.reasons.setdefault((key, what), Counted(place=place, what=f"{key}: {what}")).num_rows += 1
 
-    def finish(self) -> None:
+    def finish(self, *, is_empty: bool = False) -> None:
         """After the last row.
 
+        Args:
+            is_empty: No impression is left.
+
         Raises:
-            InputError: There are bad rows, and the mapping refuses them; or none are left.
+            InputError: There are bad rows, and the mapping refuses them or none are left.
         """
-        if self.is_refused or (self.num_rows and self.num_bad_rows == self.num_rows):
+        if self.is_refused or (self.num_bad_rows and is_empty):
             first, *others = sorted(self.reasons.values(), key=lambda counted: -counted.num_rows)
             more = "".join(f"; {other.place}: {other.what} ({_rows(other.num_rows)})" for other in others[:2])
             unsaid = f"; {len(others) - 2} more rules" if len(others) > 2 else ""
