@@ -81,6 +81,8 @@ class Expression:
 
     def __init__(self, text: str, place: str) -> None:
         self.text, self.place = text, place
+        self._asked: dict[str, ast.Attribute] = {}
+        self._met: set[str] = set()
         if len(text) > MAX_LENGTH:
             raise InputError(f"{place}: {len(text):,} characters are too long; write {MAX_LENGTH:,} at most")
         try:
@@ -124,6 +126,22 @@ class Expression:
         for name, node in self._names():
             if name not in known:
                 raise self.unknown_column(name, node, known, file)
+
+    def note_field(self, node: ast.Attribute, *, is_there: bool) -> None:
+        """Takes note of whether a chunk's records have a field."""
+        self._asked[ast.unparse(node)] = node
+        if is_there:
+            self._met.add(ast.unparse(node))
+
+    def check_fields(self) -> None:
+        """After the last chunk: a field of a record that no record had is a mistake.
+
+        Raises:
+            InputError: There is one.
+        """
+        for name, node in self._asked.items():
+            if name not in self._met:
+                raise self.mistake_at(node, f"no record has '{name}'", "mend the name")
 
     def unknown_column(self, name: str, node: ast.AST | None, known: Iterable[str], file: str) -> InputError:
         """The line for a column that `file` does not have."""
@@ -236,8 +254,8 @@ class _Computing:
                 return pa.scalar(value, pa.float64() if type(value) is float else None)
             case ast.Name(id=name):
                 return self._column(name, node)
-            case ast.Attribute(value=parent, attr=name):
-                return self._field(self.compute(parent), name, node)
+            case ast.Attribute(value=parent):
+                return self._field(self.compute(parent), node)
             case ast.BoolOp(op=op, values=values):
                 return self._all_of(op, values)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
@@ -263,15 +281,17 @@ class _Computing:
             raise self.expression.unknown_column(name, node, self.chunk, "the source")
         return plain(self.chunk[name])
 
-    def _field(self, record: Any, name: str, node: ast.AST) -> Any:
+    def _field(self, record: Any, node: ast.Attribute) -> Any:
+        name = node.attr
         if kind_of(record.type) == "nothing":
+            self.expression.note_field(node, is_there=False)
             return record
         if not pa.types.is_struct(record.type):
             raise self.expression.mistake_at(node, f"'.{name}' of what is {kind_of(record.type)}", "name a record")
         names = [record.type.field(index).name for index in range(record.type.num_fields)]
+        self.expression.note_field(node, is_there=name in names)
         if name not in names:
-            # A key that a block of JSON never has is a null there; the reader tells of one that is nowhere.
-            return pa.nulls(len(record))
+            return pa.nulls(len(record))  # of one block of JSON; another may well have it
         return plain(pc.struct_field(record, names.index(name)))
 
     def _all_of(self, op: ast.boolop, nodes: list[ast.expr]) -> Any:

@@ -109,11 +109,13 @@ class Reader:
                 self._header(first, file.uri)
 
     def check_seen(self) -> None:
-        """After the last file: a key that no record of JSON lines had is a mistake in the mapping.
+        """After the last file: what no record had is a mistake in the mapping.
 
         Raises:
             InputError: There is one.
         """
+        for expression in self.expressions:
+            expression.check_fields()
         if self.source.format == "json" and self._known:
             self._check([name for name in self._known if name not in self._unseen], "the source")
 

@@ -111,6 +111,17 @@ def test_a_key_of_no_record_is_told(tmp_path: Path) -> None:
         chunks(path, SourceConfig(format="json"), "actoin")
 
 
+def test_a_field_of_no_record_is_told(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"user": {"id": 1}}\n')
+    expression = Expression("user.idd == 1", "labels.save")
+    reader = Reader(SourceConfig(format="json"), [expression])
+    (file,) = find_files([str(path)], "--from")
+    for chunk in reader.read(file, lambda num_bytes: None):
+        assert expression.on(chunk.columns, chunk.num_rows).values.to_pylist() == [None]
+    with pytest.raises(InputError, match=r"labels.save: .*, character 1: no record has 'user.idd'"):
+        reader.check_seen()
+
+
 def test_parquet_is_read_in_batches(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"a": range(70_000), "b": ["x"] * 70_000}), path)
