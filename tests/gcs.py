@@ -28,6 +28,6 @@ def make_bucket(server: str, name: str) -> str:
     """A new bucket; its URI."""
     url, body = f"{server}/storage/v1/b?project=test", json.dumps({"name": name}).encode()
     post = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"}, method="POST")
-    with urllib.request.urlopen(post, timeout=10) as answer:
+    with urllib.request.urlopen(post, timeout=60) as answer:
         assert answer.status == 200
     return f"gs://{name}"
