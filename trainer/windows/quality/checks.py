@@ -3,12 +3,14 @@
 Each compares a number with what the trailing days have, within a limit from the recipe's section `quality`. Where days
 differ a good deal from each other anyway, the limit is as wide as that. What is usual is a median, and how much it
 varies the median absolute deviation, times 1.4826 to read as a standard deviation: an odd day among the trailing ones
-hides no other.
+hides no other. What the same day of the week before had is usual too, for Mondays may be unlike all other days.
 """
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +26,15 @@ _SLATES_AN_HOUR = 10
 """An hour with fewer slates than this on a usual day may be empty by chance."""
 
 _FLOAT32_ROUNDING = 1e-6
+_WEEK = 7
+
+
+class _Limits(NamedTuple):
+    """What is usual, and how far from it a value may be on either side."""
+
+    usual: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -101,13 +112,15 @@ def _schema(compared: Comparison) -> Iterator[Finding]:
 
 
 def _volume(compared: Comparison) -> Iterator[Finding]:
-    rows = compared.day.profile.num_rows
-    usual, deviation = _middle([facts.profile.num_rows for facts in compared.trailing])
-    ratio, away = compared.config.max_volume_ratio, compared.config.max_z * deviation
-    low, high = max(0.0, min(usual / ratio, usual - away)), max(usual * ratio, usual + away)
-    limit = low if rows < usual else high
+    rows, ratio = compared.day.profile.num_rows, compared.config.max_volume_ratio
+    # Logarithms, for a half is as far off as a double.
+    earlier = [math.log(max(1, facts.profile.num_rows)) for facts in compared.trailing]
+    limits = _limits(compared, earlier, lambda _: math.log(ratio))
+    usual, low, high = (math.exp(limit) for limit in limits)
+    is_above = rows >= usual
+    limit = high if is_above else low
     message = f"{rows:,} rows, usually {usual:,.0f} (limit {limit:,.0f})"
-    yield _finding(compared, "volume", "", rows, usual, limit, message, is_above=rows >= usual)
+    yield _finding(compared, "volume", "", rows, usual, limit, message, is_above=is_above)
 
 
 def _empty_hours(compared: Comparison) -> Iterator[Finding]:
@@ -123,15 +136,15 @@ def _empty_hours(compared: Comparison) -> Iterator[Finding]:
 
 
 def _labels(compared: Comparison) -> Iterator[Finding]:
-    for label in compared.logs.labels:
-        rate = compared.day.label_rate(label)
-        usual, deviation = _middle([facts.label_rate(label) for facts in compared.trailing])
+    config, num_slates = compared.config, compared.day.num_slates
+
+    def slack(rate: float) -> float:
         # Rows of one slate hang together, so slates count as observations: rather too few than too many.
-        sampling = np.sqrt(usual * (1 - usual) / max(1, compared.day.num_slates))
-        away = max(compared.config.max_label_change * usual, compared.config.max_z * max(deviation, sampling))
-        limit = max(0.0, usual - away) if rate < usual else usual + away
-        message = f"{rate:.2%} of rows have {label}, usually {usual:.2%} (limit {limit:.2%})"
-        yield _finding(compared, "label_rate", label, rate, usual, limit, message, is_above=rate >= usual)
+        return max(config.max_label_change * rate, config.max_z * _sampling_error(rate, num_slates))
+
+    for label in compared.logs.labels:
+        limits = _limits(compared, [facts.label_rate(label) for facts in compared.trailing], slack)
+        yield _within(compared, limits, "label_rate", label, compared.day.label_rate(label), f"of rows have {label}")
 
 
 def _nulls(compared: Comparison) -> Iterator[Finding]:
@@ -164,12 +177,13 @@ def _new_pins(compared: Comparison) -> Iterator[Finding]:
     share, config = compared.new_pin_share, compared.config
     if share is None or len(compared.usual_new_pin_shares) < config.min_trailing_days:
         return
-    usual, deviation = _middle(compared.usual_new_pin_shares)
-    sampling = np.sqrt(usual * (1 - usual) / max(1, len(compared.day.profile.pins.hashes_K)))
-    away = max(config.max_new_pin_change, config.max_z * max(deviation, sampling))
-    limit = max(0.0, usual - away) if share < usual else usual + away
-    message = f"{share:.1%} of the pins are new to the window, usually {usual:.1%} (limit {limit:.1%})"
-    yield _finding(compared, "new_pins", "pin_id", share, usual, limit, message, is_above=share >= usual)
+    num_pins = len(compared.day.profile.pins.hashes_K)
+
+    def slack(share: float) -> float:
+        return max(config.max_new_pin_change, config.max_z * _sampling_error(share, num_pins))
+
+    limits = _limits(compared, compared.usual_new_pin_shares, slack)
+    yield _within(compared, limits, "new_pins", "pin_id", share, "of the pins are new to the window")
 
 
 def _ranges(compared: Comparison) -> Iterator[Finding]:
@@ -204,10 +218,39 @@ def _mean(compared: Comparison, name: str, found: float, usual: float, deviation
     return _finding(compared, "mean", name, found, usual, limit, message, is_above=found >= usual)
 
 
+def _limits(compared: Comparison, earlier: Sequence[float], slack: Callable[[float], float]) -> _Limits:
+    """What a day may have: near what is usual, or near what the same day of the week before had.
+
+    Args:
+        compared: The day.
+        earlier: What the days before it have, the day before it last.
+        slack: How far off a value may be from a given one.
+    """
+    usual, deviation = _middle(earlier)
+    away = max(slack(usual), compared.config.max_z * deviation)
+    spans = [(usual - away, usual + away)]
+    if len(earlier) >= _WEEK:
+        week_before = earlier[-_WEEK]
+        spans.append((week_before - slack(week_before), week_before + slack(week_before)))
+    lows, highs = zip(*spans, strict=True)
+    return _Limits(usual, max(0.0, min(lows)), max(highs))
+
+
 def _middle(values: Sequence[float]) -> tuple[float, float]:
     """The median and the robust standard deviation about it."""
     median = float(np.median(values))
     return median, _MAD_TO_DEVIATION * float(np.median(np.abs(np.asarray(values) - median)))
+
+
+def _sampling_error(share: float, num_observed: int) -> float:
+    return float(np.sqrt(share * (1 - share) / max(1, num_observed)))
+
+
+def _within(compared: Comparison, limits: _Limits, check: str, column: str, share: float, what: str) -> Finding:
+    is_above = share >= limits.usual
+    limit = limits.high if is_above else limits.low
+    message = f"{share:.2%} {what}, usually {limits.usual:.2%} (limit {limit:.2%})"
+    return _finding(compared, check, column, share, limits.usual, limit, message, is_above=is_above)
 
 
 def _finding(

@@ -183,6 +183,13 @@ def test_an_odd_day_stays_odd_while_it_is_new_and_hides_no_other() -> None:
     assert {(finding.check, finding.day.day) for finding in report.breaches} == {("volume", NUM_DAYS)}
 
 
+def test_what_the_same_day_of_the_week_before_had_is_usual_too() -> None:
+    days = days_of(change=lose_rows)
+    assert ("volume", "") in breaches(judge(RECIPE, days))
+    week_before = replace(days[-1], day=days[1].day)
+    assert ("volume", "") not in breaches(judge(RECIPE, [days[0], week_before, *days[2:]]))
+
+
 def test_a_recipe_may_stop() -> None:
     days = days_of(change=lose_saves)
     assert judge(strict(on_breach="stop"), days).verdict == "stop"
