@@ -69,6 +69,8 @@ def test_a_sound_day_passes(tmp_path: Path) -> None:
         num_duplicates=0,
         num_positive={"save": 6, "click": 12},
         problems=(),
+        file_problems=(),
+        sightings=(),
     )
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.trainer.windows.logs import columns_of, table_of
@@ -16,6 +16,7 @@ TABLE = table_of(columns_of())
 WORDS = st.lists(st.integers(0, 2**64 - 1), min_size=1)
 
 
+@settings(deadline=None)
 @given(WORDS, st.integers(1, 7), st.integers(1, 300))
 def test_ranges_share_out_every_word_and_follow_their_order(
     words: list[int], num_shards: int, num_buckets: int

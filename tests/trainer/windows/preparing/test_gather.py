@@ -1,6 +1,6 @@
 import numpy as np
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.trainer.windows.logs import columns_of, table_of
@@ -14,6 +14,7 @@ EXTRAS = {
 TABLE = table_of(columns_of() | EXTRAS)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 23)), st.integers(1, 30))
 def test_rows_are_gathered_as_arrow_would(rows: list[int], chunk_rows: int) -> None:
     chunks = [TABLE.slice(start, chunk_rows) for start in range(0, 24, chunk_rows)]

@@ -1,13 +1,14 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer.embeddings.hashing import hash_rows
 from trainer.windows.preparing.ids import IdSample, table_rows
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 2**63 - 1)), st.integers(1, 10**9), st.integers(0, 2**31))
 def test_rows_are_those_of_the_tables(ids: list[int], num_rows: int, seed: int) -> None:
     wanted = hash_rows(torch.tensor(ids, dtype=torch.int64), num_rows=num_rows, seed=seed)

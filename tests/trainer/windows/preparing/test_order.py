@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer.windows.mixing import mix64
@@ -50,6 +50,7 @@ def naive(rows: Sequence[Row], seed: int) -> list[int]:
     return sorted(newest.values(), key=place)
 
 
+@settings(deadline=None)
 @given(ROWS | WIDE_ROWS, st.integers(0, 5))
 def test_the_newest_rows_in_the_order_of_the_slates(rows: list[Row], seed: int) -> None:
     found = select(keys_of(rows), seed, 1.0)
@@ -58,6 +59,7 @@ def test_the_newest_rows_in_the_order_of_the_slates(rows: list[Row], seed: int) 
     assert found.num_slates == len({row[0] for row in rows})
 
 
+@settings(deadline=None)
 @given(ROWS)
 def test_slates_that_share_the_bits_of_a_sort_key_are_told_apart(rows: list[Row]) -> None:
     wanted = naive(rows, 0)
@@ -66,6 +68,7 @@ def test_slates_that_share_the_bits_of_a_sort_key_are_told_apart(rows: list[Row]
         assert select(keys_of(rows), 0, 1.0).rows_N.tolist() == wanted
 
 
+@settings(deadline=None)
 @given(ROWS, st.sampled_from([0.1, 0.5, 0.9]))
 def test_sampling_keeps_positives_and_depends_on_slate_and_pin_alone(rows: list[Row], rate: float) -> None:
     found = select(keys_of(rows), 3, rate)
