@@ -12,4 +12,4 @@ seeds: list[int] = []
 def summary() -> str:
     """All of it on one line."""
     kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(injected.items()))
-    return f"faults injected: {injected.total()} ({kinds}); seeds: {', '.join(map(str, seeds))}"
+    return f"faults injected: {injected.total()} ({kinds}); seeds: {', '.join(map(str, sorted(set(seeds))))}"
