@@ -154,9 +154,10 @@ def _spilling() -> Iterator[None]:
         yield
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
+        # Asked for again, a temporary folder that cannot be written to raises again.
+        folder = tempfile.tempdir or os.environ.get("TMPDIR", "/tmp")
         raise InputError(
-            f"{tempfile.gettempdir()}: cannot hold the rows of a day ({reason}); "
-            "free the space or set TMPDIR to a folder that has it"
+            f"{folder}: cannot hold the rows of a day ({reason}); free the space or set TMPDIR to a folder that has it"
         ) from error
 
 
