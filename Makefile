@@ -33,7 +33,7 @@ define install
 	$(INSTALL) --editable .
 endef
 
-.PHONY: help retrain images test test-containers test-gpu test-manifests kind-up kind-down bench-gpu lint ui lock clean
+.PHONY: help retrain images test test-faults test-containers test-gpu test-manifests kind-up kind-down bench-gpu bench-windows bench-reader lint ui lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -41,8 +41,8 @@ help: ## list the targets
 retrain: $(CPU) $(DEMO_LOG) ## the daily retrain on the demo log: [DATE=2017-11-21] [STORE=.thawline]
 	@$(BIN)/thawline retrain --recipe complete_journey --date $(DATE) --store $(STORE)
 
-test: $(DEV) ## every test of the code that needs neither a GPU nor a Docker engine
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not gpu and not containers and not manifests" tests
+test: $(DEV) ## every test but those of the lanes below
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not gpu and not containers and not manifests and not faults" tests
 
 test-containers: $(DEV) ## the images and the DAG in containers; installs a Docker engine where none answers and it may
 	@images/engine.sh start
@@ -51,6 +51,9 @@ test-containers: $(DEV) ## the images and the DAG in containers; installs a Dock
 
 images: $(CPU) ## build what steps run in: [IMAGES="data trainer-cpu"] [BASE_IMAGE=...]
 	@images/build.sh $(IMAGES)
+
+test-faults: $(DEV) ## hundreds of faults in storage, files and processes, by seed: nothing lost, nothing half-published
+	@$(BIN)/python -m pytest -m faults tests/faults
 
 test-manifests: $(DEV) ## what is applied to clusters: valid, hardened, consistent; no cluster is needed
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m manifests tests/manifests
@@ -74,6 +77,11 @@ ui: $(CPU) ## MLflow on localhost:5000, over the runs and models of STORE
 
 bench-%: $(CPU) $(DEMO_LOG) ## a benchmark by name, e.g. bench-strategies: [QUICK=1]
 	@$(BIN)/python -m benchmarks.$(subst -,_,$*) $(if $(QUICK),--quick)
+
+bench-windows: $(DEV) ## preparing days, against DuckDB and Polars: [QUICK=1]
+bench-reader: $(DEV) ## reading them, against Hugging Face datasets and PyTorch's DataLoader: [QUICK=1]
+bench-windows bench-reader:
+	@$(BIN)/python -m benchmarks.$(@:bench-%=%) $(if $(QUICK),--quick)
 
 bench-gpu: $(ON_GPU) ## what only a GPU shows, a minute of plain torch: [GPU_PYTHON=one whose torch is built for CUDA]
 	@$(GPU_PYTHON) -m benchmarks.gpu

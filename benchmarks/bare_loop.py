@@ -93,8 +93,8 @@ class _Kept(SlateReader):
     def __init__(self, batches: Sequence[Batch]) -> None:
         self._kept = batches
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        return iter(self._kept)
+    def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
+        return iter(self._kept[first_step:])
 
     def num_steps(self, epoch: int) -> int:
         return len(self._kept)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
-_PACKAGES = ("torch", "torchrec", "fbgemm-gpu-cpu", "pyarrow", "numpy")
+_PACKAGES = ("torch", "torchrec", "fbgemm-gpu-cpu", "pyarrow", "numpy", "duckdb", "polars", "datasets")
 
 
 def publish(name: str, figures: Mapping[str, Any]) -> None:

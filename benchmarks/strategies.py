@@ -13,7 +13,6 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from datetime import date, timedelta
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -175,7 +174,8 @@ def _heldout(case: Case, recipe: Recipe, first: date) -> Columns:
     columns = _columns(recipe, first, NUM_HELDOUT_DAYS)
     if case.dataset == "complete_journey":
         return columns
-    paths = [Path(partition.path) / "part-00000.parquet" for partition in _partitions(recipe, first, NUM_HELDOUT_DAYS)]
+    days = _partitions(recipe, first, NUM_HELDOUT_DAYS)
+    paths = [file for day in days for file in day.files]
     rows = pa.concat_tables(pq.read_table(path, columns=["user_id", "pin_id", "ts", "position"]) for path in paths)
     labels = columns.labels.copy()
     labels[:, 0] = true_save_probability(_feed_of(case, recipe), rows)

@@ -7,11 +7,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from components.run import Run
+from components.run import Run, records_folder
 from trainer.errors import InputError
 from trainer.recipe import Recipe
 from trainer.thaw.variants import recipe_of
-from trainer.windows.storage import local_path
 
 BASELINE = "single_epoch"
 """The arm that all others are judged against; it is part of every comparison."""
@@ -90,7 +89,7 @@ class Comparison:
     def folder(self) -> Path:
         """Where its records lie; the same recipe, date and cases share one folder."""
         name = f"{self.run.recipe.name}-{self.run.date.isoformat()}-{self.key()[:8]}"
-        return local_path(self.run.store) / "comparisons" / name
+        return records_folder(self.run.store) / "comparisons" / name
 
     @property
     def report_folder(self) -> Path:

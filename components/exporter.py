@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from trainer.windows.storage import local_path
+from trainer.storage.uris import local_path
 
 _MODEL_PREFIX = "thawline-"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from trainer.errors import InputError
-from trainer.windows.storage import write_json
+from trainer.storage.publishing import write_json
 
 UNFINISHED = "unfinished"
 """In a run's folder: the records."""

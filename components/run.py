@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trainer.errors import InputError
 from trainer.recipe import Recipe
-from trainer.windows.storage import local_path
+from trainer.storage.uris import bucket_and_key, is_gcs, local_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,8 @@ class Run:
     Attributes:
         recipe: What is trained on which logs.
         date: UTC day on which the retrain runs; the day before it is held out.
-        store: Folder that everything we write is kept in.
+        store: Folder that everything we write is kept in; of one in ``gs://`` only days and windows lie there, and
+            what else is written in `records_folder`.
     """
 
     recipe: Recipe
@@ -38,7 +39,7 @@ class Run:
     def folder(self) -> Path:
         """Where the run's records lie; the same recipe and date share one folder."""
         name = f"{self.recipe.name}-{self.date.isoformat()}-{self.recipe.digest[:8]}"
-        return local_path(self.store) / "runs" / name
+        return records_folder(self.store) / "runs" / name
 
     @property
     def summary_path(self) -> Path:
@@ -59,6 +60,13 @@ class Run:
         """
         parts = [self.recipe.digest, self.date.isoformat(), window_digest, backbone]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def records_folder(store: str) -> Path:
+    """Where what a run writes besides days and windows lies: in the store, or, of one in ``gs://``, on this machine."""
+    if is_gcs(store):
+        return Path(".thawline", "gs", *filter(None, bucket_and_key(store)))
+    return local_path(store)
 
 
 def parse_date(text: str) -> date:

@@ -24,7 +24,7 @@ from components.records import recorded
 from components.run import Run
 from trainer import logs
 from trainer.errors import InputError
-from trainer.windows.storage import write_json
+from trainer.storage.publishing import write_json
 
 EVENT_PREFIX = "thawline-step "
 TERMINATION_LOG_VARIABLE = "THAWLINE_TERMINATION_LOG"

@@ -12,6 +12,7 @@ from pipelines import backfill_verb, compare_verb, data_verbs, plan_verb, run_ve
 from pipelines.errors import RunFailedError
 from pipelines.options import Verbs
 from trainer.errors import InputError
+from trainer.storage.errors import StorageError
 
 Verb = Callable[[argparse.Namespace], None]
 
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"thawline: error: {error}", file=sys.stderr)
         return 2
-    except RunFailedError as error:
+    except (RunFailedError, StorageError) as error:
         print(f"thawline: failed: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

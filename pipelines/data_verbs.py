@@ -3,8 +3,7 @@
 import argparse
 import json
 import logging
-import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -12,6 +11,8 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from components.run import parse_date
+from pipelines import gc_verb, import_verb
+from pipelines.log_folder import make_log
 from pipelines.options import Verbs, add_json_option, add_recipe_options, add_set_option, chosen_recipe, parse_settings
 from trainer.errors import InputError
 
@@ -21,6 +22,7 @@ def add_to(verbs: Verbs) -> None:
     data = verbs.add_parser("data", help="logs: hold them against the contract, bring them into it, make them up")
     verbs = data.add_subparsers(title="verbs", required=True, metavar="VERB")
 
+    gc_verb.add_to(verbs)
     check = verbs.add_parser("check", help="hold a recipe's log against the contract")
     add_recipe_options(check)
     check.add_argument("--from", dest="first", metavar="YYYY-MM-DD", help="first day (default: the log's oldest)")
@@ -28,20 +30,20 @@ def add_to(verbs: Verbs) -> None:
     add_json_option(check)
     check.set_defaults(verb=_check)
 
-    import_ = verbs.add_parser("import", help="turn a known data set into a log")
-    import_.add_argument("source", choices=["complete-journey"], help="the data set")
-    import_.set_defaults(verb=_import)
+    import_verb.add_to(verbs)
     synthesize = verbs.add_parser("synthesize", help="draw a feed from a known model")
     add_set_option(synthesize, "a field of the synthetic feed, such as num_days=30; repeatable")
     synthesize.set_defaults(verb=_synthesize)
-    for parser in (import_, synthesize):
-        parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of the new log")
+    synthesize.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of the new log")
 
 
 def _check(arguments: argparse.Namespace) -> None:
+    from trainer.storage.preflight import preflight
     from trainer.windows.check import check_logs
 
-    report = check_logs(chosen_recipe(arguments).logs, _day(arguments.first), _day(arguments.last))
+    recipe = chosen_recipe(arguments)
+    preflight(recipe.logs.uri, writable=False)
+    report = check_logs(recipe.logs, _day(arguments.first), _day(arguments.last), recipe.window.late_hours)
     if arguments.json:
         print(json.dumps(report.to_json()))
     else:
@@ -49,24 +51,20 @@ def _check(arguments: argparse.Namespace) -> None:
             rates = ", ".join(f"{label} {rate:.1%}" for label, rate in day.label_rates.items())
             print(f"{day.day}  {day.num_rows:>10,} rows  {day.num_slates:>9,} slates  {rates}")
         for problem in report.problems:
-            print(problem)
+            print(problem.line)
     if not report.is_sound:
-        raise InputError(f"{report.problems[0]} (problem 1 of {report.num_problems})")
+        raise InputError(f"{report.problems[0].line} (problem 1 of {report.num_problems})")
     if not arguments.json:
         print(f"sound: {report.uri}, {len(report.days)} days")
-
-
-def _import(arguments: argparse.Namespace) -> None:
-    from trainer.windows.sources.complete_journey import import_complete_journey
-
-    _make_log(arguments.out, import_complete_journey)
 
 
 def _synthesize(arguments: argparse.Namespace) -> None:
     from trainer.windows.sources.synthetic import SyntheticConfig, synthesize
 
     config = SyntheticConfig(**_typed_fields(SyntheticConfig, parse_settings(arguments.settings)))
-    _make_log(arguments.out, lambda out: synthesize(config, out))
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    make_log(arguments.out, lambda out: synthesize(config, str(out)))
+    print(f"log: {arguments.out}")
 
 
 def _typed_fields(config: Any, settings: Mapping[str, str]) -> dict[str, Any]:
@@ -82,21 +80,6 @@ def _typed_fields(config: Any, settings: Mapping[str, str]) -> dict[str, Any]:
         except ValidationError as error:
             raise InputError(f"--set {name}={text}: {error.errors()[0]['msg']}; mend that value") from None
     return values
-
-
-def _make_log(out: Path, write: Callable[[str], None]) -> None:
-    """Writes a log aside and moves it into place when it is whole."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    if out.exists():
-        raise InputError(f"{out}: is there already; remove it or name another --out")
-    aside = out.with_name(f".{out.name}.aside")
-    shutil.rmtree(aside, ignore_errors=True)
-    try:
-        write(str(aside))
-        aside.rename(out)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    print(f"log: {out}")
 
 
 def _day(text: str | None) -> date | None:

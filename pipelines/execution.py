@@ -12,6 +12,7 @@ from components.run import Run
 from pipelines.errors import RunFailedError
 from pipelines.options import server_of, tracking_uri_of
 from trainer.errors import InputError
+from trainer.storage.preflight import preflight
 
 if TYPE_CHECKING:
     from pipelines.cluster.runs import Submission
@@ -40,11 +41,14 @@ def execute(
         The run on the cluster, where that is where it ran.
 
     Raises:
-        InputError: A step met a user's mistake, or the runner is not there.
+        InputError: A step met a user's mistake, or the log, the store or the runner is not there.
+        StorageError: The bucket of the log or of the store did not answer.
         RunFailedError: A step failed otherwise.
     """
     if arguments.runner == "cluster":
         return _on_cluster(dag, run, arguments, folder, parameters)
+    preflight(run.recipe.logs.uri, writable=False)
+    preflight(run.store, writable=True)
     from pipelines.catalog import DAGS
     from pipelines.places import OnThisMachine
     from pipelines.runners.local import run_locally

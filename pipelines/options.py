@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from components.run import records_folder
 from pipelines.recipes import RECIPES, find_recipe
 from trainer.errors import InputError
 from trainer.recipe import Recipe
@@ -51,7 +52,11 @@ def add_store_options(parser: argparse.ArgumentParser) -> None:
         default="local",
         help="what steps run in: processes or containers of this machine, or a cluster's pods (default: %(default)s)",
     )
-    parser.add_argument("--store", metavar="DIR", help="what we keep (default: .thawline; on a cluster, cluster.store)")
+    parser.add_argument(
+        "--store",
+        metavar="DIR",
+        help="what we keep, local or, for days and windows, gs:// (default: .thawline; on a cluster, cluster.store)",
+    )
     parser.add_argument(
         "--tracking-uri",
         metavar="URI",
@@ -110,7 +115,7 @@ def placed(recipe: Recipe, arguments: argparse.Namespace) -> tuple[Recipe, str]:
 
 def tracking_uri_of(arguments: argparse.Namespace, store: str) -> str:
     """Where MLflow is on this machine: what ``--tracking-uri`` says, or a database in the store."""
-    return arguments.tracking_uri or f"sqlite:///{Path(store).resolve()}/mlflow.db"
+    return arguments.tracking_uri or f"sqlite:///{records_folder(store).resolve()}/mlflow.db"
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:

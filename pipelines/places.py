@@ -10,7 +10,8 @@ image as it is named, its command, and the claims that it mounts. So a result is
   good.
 
 Steps that look up what may change (the log, MLflow's registry, the champion), that register or that report are never
-cached. Nor is ``cache_key`` set: it would replace the inputs, one key for all days of a window (2.17.0 ignores it).
+cached, nor is `check_window`, which leaves its page in the run's folder. ``cache_key`` is not set: it would replace the
+inputs, one key for all days of a window (2.17.0 ignores it).
 
 **What a pod cannot be told from here** (kfp-kubernetes 2.17.3): a read-only root, a priority class, a group that owns
 its volumes. `manifests/kfp` has the server add them to every pod; the server itself drops all capabilities.

@@ -50,7 +50,8 @@ def backbone(place: Place) -> Any:
         run = {"recipe": recipe, "date": date, "store": store}
         days = place(plan_window(**run, span="backbone"), "lookup")
         with dsl.ParallelFor(days.output, name="backbone-days") as day:
-            prepared = place(prepare_day(**run, day=day.day, files=day.files), "data", is_pure=True)
+            item = {"day": day.day, "shard": day.shard, "role": day.role, "files": day.files}
+            prepared = place(prepare_day(**run, **item), "data", is_pure=True)
         assembled = assemble_window(**run, partitions=dsl.Collected(prepared.output), span="backbone")
         window = place(assembled, "lookup", is_pure=True).output
         trained = place(pretrain_step(**run, window=window), "training", is_pure=True)

@@ -8,13 +8,15 @@ def summary_table(summary: Mapping[str, Any]) -> str:
     """A run's summary for people.
 
     Args:
-        summary: What ``summary.json`` holds: model, version, decision, reasons, window, metrics, lift, duration_s.
+        summary: What ``summary.json`` holds: model, version, decision, reasons, window, quality, metrics, lift,
+            duration_s.
     """
     window = summary["window"]
     lines = [
         f"{summary['model']} version {summary['version']}: {summary['decision']}",
         f"  window    {window['days']} days, {window['first_day']} to {window['last_day']}, {window['rows']:,} rows; "
         f"held out {window['heldout_day']}",
+        f"  data      {_quality(summary['quality'])}",
         "",
         *_metric_lines(summary["metrics"], summary["champion_metrics"]),
     ]
@@ -24,6 +26,12 @@ def summary_table(summary: Mapping[str, Any]) -> str:
         lines += [f"    {name:<20} {_lift(interval)}" for name, interval in lift.items()]
     lines += ["", *(f"  because   {reason}" for reason in summary["reasons"])]
     return "\n".join(lines)
+
+
+def _quality(quality: Mapping[str, Any]) -> str:
+    findings = quality["findings"]
+    found = f", {findings} finding{'' if findings == 1 else 's'}" if findings else ""
+    return f"{quality['verdict']}{found}: {quality['page']}"
 
 
 def comparison_table(comparison: Mapping[str, Any]) -> str:

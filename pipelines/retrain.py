@@ -5,6 +5,7 @@ from typing import Any
 from kfp import dsl
 
 from components.assemble_window.component import assemble_window
+from components.check_window.component import check_window
 from components.evaluate.component import evaluate
 from components.find_backbone.component import find_backbone
 from components.find_finished.component import find_finished
@@ -82,11 +83,13 @@ def window_to_decision(place: Place) -> Any:
         run = {"recipe": recipe, "date": date, "store": store}
         days = place(plan_window(**run, span="window"), "lookup")
         with dsl.ParallelFor(days.output, name="window-days") as day:
-            prepared = place(prepare_day(**run, day=day.day, files=day.files), "data", is_pure=True)
+            item = {"day": day.day, "shard": day.shard, "role": day.role, "files": day.files}
+            prepared = place(prepare_day(**run, **item), "data", is_pure=True)
         assembled = assemble_window(**run, partitions=dsl.Collected(prepared.output), span="window")
         window = place(assembled, "lookup", is_pure=True).output
+        checked = place(check_window(**run, window=window), "data")
 
-        found = place(find_backbone(**run, tracking_uri=tracking_uri), "lookup")
+        found = place(find_backbone(**run, tracking_uri=tracking_uri).after(checked), "lookup")
         state = find_finished(**run, window=window, backbone=found.output, tracking_uri=tracking_uri)
         state = place(state, "lookup")
         with dsl.If(state.output == "due", name="due"):

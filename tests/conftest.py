@@ -4,12 +4,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
 
 import pytest
 
+from tests import gcs
 from trainer.windows.sources.synthetic import SyntheticConfig, synthesize
 
 # Before anything loads torch: on tiny tensors a second thread only waits, and it takes a core from another worker.
@@ -40,6 +42,21 @@ def tiny_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny") / "log"
     synthesize(TINY, str(folder))
     return folder
+
+
+@pytest.fixture(scope="session")
+def gcs_server() -> Iterator[str]:
+    """The URL of a fake-gcs-server."""
+    with gcs.serving() as url:
+        yield url
+
+
+@pytest.fixture
+def bucket(gcs_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URI of a new bucket, on a server that all of Google's clients find."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_server)
+    monkeypatch.setenv("THAWLINE_STORAGE_RETRY_S", "10")
+    return gcs.make_bucket(gcs_server, f"bucket-{uuid.uuid4().hex[:12]}")
 
 
 @pytest.fixture(scope="session")

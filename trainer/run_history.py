@@ -84,6 +84,7 @@ class EpochRecord:
         lookup: What its lookups cost rank 0: ``exposed_s``, seconds that steps waited for rows; ``hidden_share``, the
             part of the lookups' own time that no step waited for; ``shared_ids``, the share of the rows read here that
             the batch before had read too; ``num_collectives`` and ``num_bytes`` sent to other ranks, a step.
+        reader_wait_s: Seconds that rank 0 waited for batches, the first one's included.
         canary: What the canary read after it (`trainer.thaw.canary.Reading`), and ``loss_jump``: the loss in this
             pass's first twentieth over that in the last pass's last, less 1; 0 in the first pass.
     """
@@ -96,6 +97,7 @@ class EpochRecord:
     rows_per_s: float
     num_row_gradients: int
     lookup: Mapping[str, float]
+    reader_wait_s: float
     heldout: Mapping[str, float]
     canary: Mapping[str, float]
 
@@ -160,7 +162,12 @@ class RunHistory:
             logs.say(f"epoch {ended:.2f}: {shown}", **asdict(point), rows_per_s=recent.rows_per_s)
 
     def end_epoch(
-        self, *, heldout: Mapping[str, float], canary: Mapping[str, float], lookup: Mapping[str, float]
+        self,
+        *,
+        heldout: Mapping[str, float],
+        canary: Mapping[str, float],
+        lookup: Mapping[str, float],
+        reader_wait_s: float,
     ) -> None:
         """Keeps the record of a pass.
 
@@ -168,6 +175,7 @@ class RunHistory:
             heldout: Metrics on held-out rows after it.
             canary: What the canary read after it; empty without one.
             lookup: What its lookups cost, see `EpochRecord`.
+            reader_wait_s: Seconds that it waited for batches.
         """
         self._begin_part()
         done = self._pass
@@ -181,16 +189,18 @@ class RunHistory:
             rows_per_s=done.rows_per_s,
             num_row_gradients=done.num_row_gradients,
             lookup=lookup,
+            reader_wait_s=reader_wait_s,
             heldout=heldout,
             canary={**canary, "loss_jump": self._loss_jump()} if canary else {},
         )
         self.epochs.append(record)
         if self._telemetry is not None:
-            self._telemetry.end_epoch(exposed_s=lookup["exposed_s"])
+            self._telemetry.end_epoch(exposed_s=lookup["exposed_s"], reader_wait_s=reader_wait_s)
         shown = ", ".join(f"{name} {value:.4f}" for name, value in record.heldout.items())
         waits = f"lookups {lookup['exposed_s'] / done.duration_s:.1%} of the time"
         if lookup["hidden_share"]:
             waits += f" ({lookup['hidden_share']:.0%} of them hidden)"
+        waits += f", batches {reader_wait_s / done.duration_s:.1%}"
         self.say(f"epoch {record.epoch}: loss {record.loss:.4f}, tables {record.phase}, {waits}; {shown}")
         self._close_at_the_end()
 

@@ -17,8 +17,9 @@ from torch import Tensor
 from torch._C._distributed_c10d import HashStore
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer.batches.columns import Columns, Ints
 from trainer.batches.reader import SlateReader
+from trainer.batches.slates import Ints
+from trainer.batches.source import Source, whole
 from trainer.dense_optimizer import DenseOptimizer, Group
 from trainer.embeddings.frequency import count_impressions
 from trainer.embeddings.sharded import RowUpdate, ShardedTables, Traffic
@@ -84,11 +85,11 @@ Passes = MutableMapping[Hashable, RunState]
 """States after the passes of runs of one case, by what shaped them; arms that begin alike share them."""
 
 
-def pretrain(recipe: Recipe, columns: Columns, *, device: torch.device) -> Run:
+def pretrain(recipe: Recipe, source: Source, *, device: torch.device) -> Run:
     """Pretrains tables and two-tower network contrastively on the backbone's days."""
     ranker = _ranker(recipe, device)
-    ranker.user_features.fit(torch.tensor(columns.user_features))
-    ranker.pin_features.fit(torch.tensor(columns.pin_features))
+    ranker.user_features.fit(map(torch.tensor, source.parts("user_features")))
+    ranker.pin_features.fit(map(torch.tensor, source.parts("pin_features")))
     tables = _tables(recipe, device, seed=recipe.training.seed)
     forward = _forward(recipe, tables, device)
     objective = PretrainingObjective(ranker.two_tower, recipe.losses, num_ranks=dist.get_world_size())
@@ -96,20 +97,21 @@ def pretrain(recipe: Recipe, columns: Columns, *, device: torch.device) -> Run:
     schedule = GroupSchedule.of(GroupConfig(learning_rate=recipe.groups.network.learning_rate), num_epochs=num_epochs)
     optimizer = DenseOptimizer([Group(parameters=list(objective.parameters()), schedule=schedule)])
     wrapped = DistributedDataParallel(objective) if dist.get_world_size() > 1 else objective
-    reader = _reader(recipe, columns)
+    reader = _reader(recipe, source)
     history = _history(recipe, reader, num_epochs, title="pretrain")
     for epoch in range(num_epochs):
         history.begin_epoch()
         tables.take_traffic()
         fit_epoch(epoch, recipe, wrapped, forward, Gate(), AlwaysAdapting(), reader, optimizer, history, device=device)
-        history.end_epoch(heldout={}, canary={}, lookup=_lookup_facts(forward.take_evidence(), tables.take_traffic()))
+        facts = _lookup_facts(forward.take_evidence(), tables.take_traffic())
+        history.end_epoch(heldout={}, canary={}, lookup=facts, reader_wait_s=reader.take_wait_s())
     return Run(ranker=ranker, tables=tables, history=history)
 
 
 def train(
     recipe: Recipe,
-    columns: Columns,
-    heldout: Columns | None,
+    source: Source,
+    heldout: Source | None,
     backbone: Backbone,
     *,
     device: torch.device,
@@ -120,7 +122,7 @@ def train(
 
     Args:
         recipe: What to train.
-        columns: The window.
+        source: The window.
         heldout: The rows to evaluate on after each pass; None to leave it to the caller.
         backbone: What to start from.
         device: Of this rank.
@@ -128,12 +130,12 @@ def train(
             are not made again, and those made are added.
         trace: Where rank 0 traces ``recipe.training.profile_steps`` steps of the last pass to.
     """
-    training = _Training(recipe, columns, backbone, device, trace)
+    training = _Training(recipe, source, backbone, device, trace)
 
     def judge() -> Mapping[str, float]:
         if heldout is None:
             return {}
-        return evaluate(recipe, training.ranker, training.tables, heldout, shown=columns, device=device)
+        return evaluate(recipe, training.ranker, training.tables, heldout, shown=source, device=device)
 
     for epoch in range(training.plan.schedule.num_epochs):
         key = training.shaped_by(epoch + 1)
@@ -151,12 +153,12 @@ class _Training:
     """The parts of one ranker's training."""
 
     def __init__(
-        self, recipe: Recipe, columns: Columns, backbone: Backbone, device: torch.device, trace: Path | None
+        self, recipe: Recipe, source: Source, backbone: Backbone, device: torch.device, trace: Path | None
     ) -> None:
         self._recipe, self._device = recipe, device
         self._trace = trace if recipe.training.profile_steps and _is_first() else None
         self.plan: ArmPlan = plan_of(recipe)
-        counts = _counts(columns, recipe, self.plan, device)
+        counts = _counts(source, recipe, self.plan, device)
         self.ranker = _ranker(recipe, device)
         load_pretrained_part(self.ranker, backbone.dense)
         self.tables = _tables_of(recipe, self.plan, counts, backbone, device)
@@ -176,9 +178,9 @@ class _Training:
         self._gate = Gate(
             self.plan.routes, row_dropout=self.plan.row_dropout, admission=self.plan.admission, counts=counts
         )
-        slates = choose_slates(columns, num_rows=recipe.guard.num_rows, seed=recipe.training.seed)
-        self._canary = Canary(self.ranker, self.tables, columns, slates, tables=recipe.tables, device=device)
-        self._reader = _reader(recipe, columns, slates=slates.trained)
+        slates = choose_slates(source, num_rows=recipe.guard.num_rows, seed=recipe.training.seed)
+        self._canary = Canary(self.ranker, self.tables, source, slates, tables=recipe.tables, device=device)
+        self._reader = _reader(recipe, source, slates=slates.trained)
         objective = RankingObjective(self.ranker, recipe.losses, num_ranks=dist.get_world_size())
         self._optimizer = DenseOptimizer(_groups(recipe, self.ranker, num_epochs=num_epochs))
         # A frozen encoder takes no part in the backward pass, which the wrapping would wait for.
@@ -209,7 +211,12 @@ class _Training:
                 device=self._device,
             )
         facts = _lookup_facts(self._forward.take_evidence(), self.tables.take_traffic())
-        self.history.end_epoch(heldout=evaluate(), canary=self._canary.read().to_dict(), lookup=facts)
+        self.history.end_epoch(
+            heldout=evaluate(),
+            canary=self._canary.read().to_dict(),
+            lookup=facts,
+            reader_wait_s=self._reader.take_wait_s(),
+        )
 
     def _observer(self, epoch: int) -> AbstractContextManager[Observer]:
         is_last = epoch + 1 == self.plan.schedule.num_epochs
@@ -255,9 +262,9 @@ def evaluate(
     recipe: Recipe,
     ranker: Ranker,
     tables: ShardedTables,
-    heldout: Columns,
+    heldout: Source,
     *,
-    shown: Columns,
+    shown: Source,
     device: torch.device,
 ) -> Mapping[str, float]:
     """Metrics of the save head on held-out rows, on rank 0; collective, empty on other ranks.
@@ -285,14 +292,14 @@ def evaluate(
     save = np.empty(heldout.num_rows, dtype=np.float32)
     for rows, part in parts:
         save[rows] = part
-    labels = heldout.labels[:, 0]
-    hits = hit_at_k(save, labels, heldout.request_id, recipe.evaluation.hit_k)
+    labels = whole(heldout, "labels")[:, 0]
+    hits = hit_at_k(save, labels, whole(heldout, "request_id"), recipe.evaluation.hit_k)
     metrics = {
         "save_auc": auc(save, labels),
         f"save_hit{recipe.evaluation.hit_k}": hits,
         "save_log_loss": log_loss(save, labels),
     }
-    is_new = ~np.isin(heldout.pin_id, shown.pin_id)
+    is_new = ~np.isin(whole(heldout, "pin_id"), shown.count_pins().pins)
     new_pins_auc = auc(save[is_new], labels[is_new])
     return metrics | ({"save_auc_new_pins": new_pins_auc} if np.isfinite(new_pins_auc) else {})
 
@@ -302,11 +309,11 @@ def _ranker(recipe: Recipe, device: torch.device) -> Ranker:
     return Ranker(recipe).to(device)
 
 
-def _counts(columns: Columns, recipe: Recipe, plan: ArmPlan, device: torch.device) -> dict[str, Tensor]:
+def _counts(source: Source, recipe: Recipe, plan: ArmPlan, device: torch.device) -> dict[str, Tensor]:
     """Impressions of each row by table, for the arms that ask: eight bytes a row, on each rank."""
     if not plan.counts_impressions:
         return {}
-    return {table: count.to(device) for table, count in count_impressions(columns, recipe.tables).items()}
+    return {table: count.to(device) for table, count in count_impressions(source, recipe.tables).items()}
 
 
 def _tables_of(
@@ -363,9 +370,9 @@ def _groups(recipe: Recipe, ranker: Ranker, *, num_epochs: int) -> list[Group]:
     return groups
 
 
-def _reader(recipe: Recipe, columns: Columns, *, slates: Ints | None = None) -> SlateReader:
+def _reader(recipe: Recipe, source: Source, *, slates: Ints | None = None) -> SlateReader:
     return SlateReader(
-        columns,
+        source,
         batch_rows=recipe.training.batch_rows,
         seed=recipe.training.seed,
         rank=dist.get_rank(),

@@ -25,6 +25,9 @@ _STEPS = Counter("thawline_steps", "Training steps.", _LABELS)
 _EXPOSED = Counter(
     "thawline_lookup_exposed_seconds", "Seconds that steps waited for rows; added at the end of each pass.", _LABELS
 )
+_READER_WAIT = Counter(
+    "thawline_reader_wait_seconds", "Seconds that steps waited for batches; added at the end of each pass.", _LABELS
+)
 _STEP = Histogram("thawline_step_seconds", "Seconds from one step's end to the next's.", _LABELS, buckets=_BUCKETS_S)
 _STALENESS = Gauge("thawline_staleness_updates", "Updates that a looked-up row may lack.", _LABELS)
 _ADAPTING = Gauge("thawline_adapting", "1 while the tables adapt, 0 while they are frozen.", _LABELS)
@@ -46,6 +49,7 @@ class Telemetry:
         self._is_semi = recipe.lookup.mode == "semi"
         self._ended_s = time.perf_counter()
         self._rows, self._steps, self._exposed = (metric.labels(*labels) for metric in (_ROWS, _STEPS, _EXPOSED))
+        self._reader_wait = _READER_WAIT.labels(*labels)
         self._step = _STEP.labels(*labels)
         self._staleness, self._adapting = _STALENESS.labels(*labels), _ADAPTING.labels(*labels)
         self._epoch, self._progress = _EPOCH.labels(*labels), _PROGRESS.labels(*labels)
@@ -73,9 +77,10 @@ class Telemetry:
         self._epoch.set(epoch + 1)
         self._progress.set(self._num_done / self._num_steps)
 
-    def end_epoch(self, *, exposed_s: float) -> None:
-        """Counts the seconds that a pass's steps waited for rows; on a GPU they are known only then."""
+    def end_epoch(self, *, exposed_s: float, reader_wait_s: float) -> None:
+        """Counts the seconds that a pass's steps waited for rows (on a GPU known only then) and for batches."""
         self._exposed.inc(exposed_s)
+        self._reader_wait.inc(reader_wait_s)
 
     def resume(self, *, num_done: int) -> None:
         """Goes on after steps that were made before."""

@@ -2,8 +2,8 @@
 
 from components.run import Run
 from trainer.registry.models import find_finished
+from trainer.storage.publishing import write_json
 from trainer.windows.manifest import load_window
-from trainer.windows.storage import write_json
 
 
 def restore_summary(run: Run, window: str, backbone: str, tracking_uri: str) -> bool:

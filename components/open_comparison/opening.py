@@ -2,6 +2,7 @@
 
 from components.comparison import BASELINE, Comparison
 from trainer.registry.comparisons import open_parent
+from trainer.registry.windows import WINDOW_TAG
 from trainer.windows.manifest import load_window
 
 
@@ -17,7 +18,7 @@ def open_(comparison: Comparison, window: str, backbone: str, tracking_uri: str)
     Returns:
         Its ID.
     """
-    run = comparison.run
+    run, digest = comparison.run, load_window(window).digest
     facts = {
         "date": run.date.isoformat(),
         "arms": ",".join(comparison.arms),
@@ -25,5 +26,6 @@ def open_(comparison: Comparison, window: str, backbone: str, tracking_uri: str)
         "seeds": ",".join(map(str, comparison.seeds)),
         "window_days": ",".join(map(str, comparison.window_lengths)),
         "backbone_version": backbone,
+        WINDOW_TAG: digest,
     }
-    return open_parent(run.recipe, comparison.key(load_window(window).digest, backbone), facts, tracking_uri)
+    return open_parent(run.recipe, comparison.key(digest, backbone), facts, tracking_uri)

@@ -6,30 +6,42 @@ from datetime import date
 
 from components.run import Run
 from trainer.errors import InputError
+from trainer.windows.logs import list_days
 from trainer.windows.manifest import backbone_days, window_days
-from trainer.windows.storage import list_days, list_files
+from trainer.windows.preparing.inputs import list_day
+
+HELDOUT = "heldout"
+TRAINING = "training"
 
 
 def plan_with_files(run: Run, span: str) -> list[dict[str, str]]:
-    """The days of a span, oldest first, each ``{"day": "YYYY-MM-DD", "files": ...}``.
-
-    ``files`` stands for what the log holds for that day: names, sizes and times of its files. Nothing is read: it says
-    whether a day is the one that was prepared before, not what is in it.
+    """What is to be prepared for the days of a span, oldest first: each day, or each of its shards.
 
     Args:
         run: Recipe and date.
         span: ``window`` or ``backbone``.
 
+    Returns:
+        ``day``, ``YYYY-MM-DD``; ``shard``, its number from 0; ``role``, ``training`` or ``heldout``; and ``files``,
+        which stands for what the log holds for that day: names, sizes and versions of its files. Nothing is read: it
+        says whether a day is the one that was prepared before, not what is in it.
+
     Raises:
         InputError: The log lacks one of the days.
     """
-    return [{"day": day, "files": _files(run.recipe.logs.uri, date.fromisoformat(day))} for day in plan(run, span)]
+    days = plan(run, span)
+    return [
+        {"day": day, "shard": str(shard), "role": role, "files": files}
+        for day in days
+        for role in [HELDOUT if span == "window" and day == days[-1] else TRAINING]
+        for files in [_files(run, date.fromisoformat(day))]
+        for shard in range(run.recipe.window.num_shards)
+    ]
 
 
-def _files(logs_uri: str, day: date) -> str:
-    stats = [(path.name, path.stat()) for path in list_files(logs_uri, day)]
-    parts = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+def _files(run: Run, day: date) -> str:
+    listing = list_day(run.recipe.logs.uri, day, run.recipe.window.late_hours)
+    return hashlib.sha256(json.dumps(listing.to_json()).encode()).hexdigest()[:16]
 
 
 def plan(run: Run, span: str) -> list[str]:

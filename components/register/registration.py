@@ -8,8 +8,9 @@ from components.step import read_steps
 from trainer.evaluation.gate import decide
 from trainer.evaluation.report import Evaluation
 from trainer.registry.models import register_candidate
+from trainer.storage.publishing import write_json
 from trainer.windows.manifest import load_window
-from trainer.windows.storage import write_json
+from trainer.windows.quality.record import read_record
 
 
 def register(run: Run, window: str, backbone: str, tracking_uri: str, training_dir: str, evaluation_path: str) -> None:
@@ -34,6 +35,7 @@ def register(run: Run, window: str, backbone: str, tracking_uri: str, training_d
         backbone,
         run.key(load_window(window).digest, backbone),
         costs_by_step(read_steps(run.folder)),
+        read_record(run.folder),
         tracking_uri,
     )
     write_json(run.summary_path, summary)

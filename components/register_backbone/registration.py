@@ -2,8 +2,8 @@
 
 from components.run import Run
 from trainer.registry.backbones import register_backbone
+from trainer.storage.publishing import write_json
 from trainer.windows.manifest import load_window
-from trainer.windows.storage import write_json
 
 
 def register(run: Run, window: str, backbone_dir: str, tracking_uri: str) -> str:

@@ -18,8 +18,8 @@ from trainer.evaluation.slices import Slice, slices_of
 from trainer.registry.comparison_page import write_page
 from trainer.registry.comparison_plots import draw_all
 from trainer.registry.comparisons import experiment_name, log_report
+from trainer.storage.publishing import write_json
 from trainer.windows.manifest import Partition, WindowManifest, load_window
-from trainer.windows.storage import write_json
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from components.records import StepRecord, read_records
 from components.run import Run
 from trainer import logs
-from trainer.windows.storage import write_json
+from trainer.storage.publishing import write_json
 
 END_FILE = "end.json"
 """In a run's folder: how its last attempt ended."""

@@ -12,8 +12,8 @@ from components.heldout import read_rows
 from trainer.launch import Launcher, launch_training
 from trainer.recipe import Recipe
 from trainer.serving import Scorer
+from trainer.storage.publishing import folder_aside, write_json, write_parquet
 from trainer.windows.manifest import load_window
-from trainer.windows.storage import folder_aside, write_json, write_parquet
 
 _KEYS = ("request_id", "user_id", "pin_id")
 

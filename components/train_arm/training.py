@@ -7,12 +7,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from components.comparison import Case
-from components.run import Run
+from components.run import Run, records_folder
 from trainer.recipe import Recipe
 from trainer.registry.backbones import checksum, fetch_backbone
 from trainer.registry.comparisons import open_child
+from trainer.registry.windows import WINDOW_TAG
 from trainer.windows.manifest import assemble_window, load_window
-from trainer.windows.storage import local_path
 
 
 def train_case(run: Run, case: Case, window: str, backbone: str, tracking_uri: str, parent: str) -> str:
@@ -36,8 +36,9 @@ def train_case(run: Run, case: Case, window: str, backbone: str, tracking_uri: s
     with TemporaryDirectory() as scratch:
         start = fetch_backbone(recipe, backbone, tracking_uri, scratch)
         key = _key(recipe, window, start)
-        target = local_path(run.store) / "cases" / key
-        with open_child(recipe, case.name, {"case": key, **_texts(case)}, parent, tracking_uri) as log:
+        target = records_folder(run.store) / "cases" / key
+        tags = {"case": key, WINDOW_TAG: load_window(window).digest, **_texts(case)}
+        with open_child(recipe, case.name, tags, parent, tracking_uri) as log:
             if not target.is_dir():
                 # With it comes torch, which a case that is there already can do without.
                 from components.launching import launcher_of
@@ -55,7 +56,7 @@ def _newest_days(window: str, num_days: int, store: str) -> str:
     whole = load_window(window)
     assert whole.heldout is not None, "a comparison's window is assembled with one"
     days = (*whole.days[-num_days:], whole.heldout)
-    return assemble_window([day.path for day in days], store, has_heldout=True)
+    return assemble_window([path for day in days for path in day.paths], store, has_heldout=True)
 
 
 def _key(recipe: Recipe, window: str, backbone_dir: str) -> str:

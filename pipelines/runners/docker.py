@@ -24,7 +24,7 @@ from components.images import IMAGE_USER
 from components.run import Run
 from pipelines.runners.folder import TERMINATION_LOG, start_afresh
 from trainer.errors import InputError
-from trainer.windows.storage import local_path
+from trainer.storage.uris import local_path
 
 _RUN_LABEL = "thawline.run"
 _POD_TERMINATION_LOG = "/dev/termination-log"

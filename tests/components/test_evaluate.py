@@ -4,13 +4,13 @@ import json
 from datetime import date
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 import torch
 
 from components.evaluate import comparison
 from components.run import Run
 from tests.trainer import tiny
+from tests.trainer.windows.partitions import write_partition
 from trainer.embeddings.lookup import num_rows_of
 from trainer.errors import InputError
 from trainer.model.ranker import Ranker
@@ -26,12 +26,8 @@ def a_window(store: Path, *, without: tuple[str, ...] = ()) -> str:
     days = []
     for day in (date(2024, 1, 1), date(2024, 1, 2)):
         folder = store / f"dt={day}" / "0123456789abcdef"
-        folder.mkdir(parents=True)
         table = tiny.table_with_media(num_slates=60)
-        pq.write_table(table.drop_columns(list(without)), folder / "part-00000.parquet")
-        facts = {"day": day.isoformat(), "num_rows": table.num_rows, "num_slates": 60}
-        (folder / "partition.json").write_text(json.dumps(facts))
-        days.append(str(folder))
+        days.extend(write_partition(folder, day, table.drop_columns(list(without)), num_slates=60).paths)
     return assemble_window(days, str(store), has_heldout=True)
 
 

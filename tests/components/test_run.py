@@ -47,6 +47,22 @@ def test_a_day_comes_with_what_the_log_holds_for_it(tiny_log: Path, tmp_path: Pa
     part.write_bytes(part.read_bytes() + b"more")
     after = plan_with_files(run_of(log), "window")
     assert [old["day"] for old, new in zip(before, after, strict=True) if old != new] == ["2024-01-07"]
+    # Rows may come late, in the next day's folder.
+    late = {"window__late_hours": "2"}
+    before = plan_with_files(run_of(log, **late), "window")
+    part.write_bytes(part.read_bytes() + b"more")
+    after = plan_with_files(run_of(log, **late), "window")
+    changed = [old["day"] for old, new in zip(before, after, strict=True) if old != new]
+    assert changed == ["2024-01-06", "2024-01-07"]
+
+
+def test_every_shard_of_a_day_is_planned_and_the_newest_day_is_held_out(tiny_log: Path) -> None:
+    items = plan_with_files(run_of(tiny_log, window__num_shards="3"), "window")
+    assert [(item["day"], item["shard"]) for item in items] == [
+        (f"2024-01-0{day}", str(shard)) for day in (5, 6, 7, 8, 9) for shard in range(3)
+    ]
+    assert {item["day"] for item in items if item["role"] == "heldout"} == {"2024-01-09"}
+    assert {item["role"] for item in plan_with_files(run_of(tiny_log), "backbone")} == {"training"}
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ def assert_told(done: subprocess.CompletedProcess[str], *parts: str) -> None:
         ((*RETRAIN, "--runner", "nope"), "--runner"),
         (("data", "check", "--set", "logs.uri=/nowhere/at/all"), "/nowhere/at/all"),
         (("data", "import", "nope", "--out", "x"), "complete-journey"),
+        (("data", "import", "--out", "x"), "--mapping"),
         (("data", "synthesize", "--out", "x", "--set", "nope=1"), "num_days"),
         (("data", "synthesize", "--out", "x", "--set", "num_days=few"), "num_days=few"),
         (("compile",), "--out"),

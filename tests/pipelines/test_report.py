@@ -14,6 +14,7 @@ SUMMARY: dict[str, Any] = {
         "heldout_day": "2017-11-20",
         "rows": 70123,
     },
+    "quality": {"verdict": "ok", "findings": 0, "page": "runs/x/quality.html"},
     "metrics": {"save_hit3": 0.5, "hide_auc": None},
     "champion_metrics": None,
     "lift": {},
@@ -26,6 +27,13 @@ def test_a_first_candidate_stands_alone() -> None:
     assert "20 days, 2017-10-31 to 2017-11-19, 70,123 rows; held out 2017-11-20" in table
     assert "0.5000" in table and "n/a" in table and "Save lift: too low." in table
     assert "champion" not in table
+
+
+def test_the_verdict_on_the_data_is_told_with_its_page() -> None:
+    assert "  data      ok: runs/x/quality.html\n" in summary_table(SUMMARY)
+    quality = {"verdict": "warn", "findings": 1, "page": "p.html"}
+    assert "  data      warn, 1 finding: p.html\n" in summary_table(SUMMARY | {"quality": quality})
+    assert "  data      warn, 2 findings: p.html\n" in summary_table(SUMMARY | {"quality": {**quality, "findings": 2}})
 
 
 def test_a_champion_stands_beside_it_with_the_lift() -> None:

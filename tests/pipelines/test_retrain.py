@@ -1,6 +1,7 @@
 """The daily DAG as production runs it: first day, the same day again, the next day."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -77,7 +78,8 @@ def story(thawline: Thawline, tiny_log: Path, tmp_path_factory: pytest.TempPathF
 
 
 def test_the_first_day_makes_a_backbone_and_a_champion(story: Story) -> None:
-    assert {"plan_window-backbone", "pretrain", "register_backbone", "train", "evaluate", "register"} < story.steps[0]
+    assert {"check_window", "plan_window-backbone", "pretrain", "register_backbone"} < story.steps[0]
+    assert {"train", "evaluate", "register"} < story.steps[0]
     assert story.first["version"] == "1"
     assert story.first["decision"] == "promote"
     assert story.first["lift"] == {}
@@ -87,6 +89,8 @@ def test_the_first_day_makes_a_backbone_and_a_champion(story: Story) -> None:
     assert window["rows"] == 1800
     assert {"prepare_day", "train", "evaluate"} < set(story.first["duration_s"])
     assert story.first["peak_rss_mib"] > 50
+    assert story.first["quality"]["verdict"] in ("ok", "warn")
+    assert "Verdict: " in Path(story.first["quality"]["page"]).read_text()
 
 
 def test_the_same_day_again_does_nothing_twice(story: Story) -> None:
@@ -125,7 +129,7 @@ def test_a_person_sees_the_steps_and_not_the_noise(story: Story) -> None:
 
 
 def test_the_champion_serves_in_a_new_process(story: Story) -> None:
-    heldout = next(story.store.glob("partitions/dt=2024-01-08/*/part-00000.parquet"))
+    heldout = next(story.store.glob("partitions/dt=2024-01-08/*/part-00000-*.parquet"))
     command = [sys.executable, "-c", SERVE, f"sqlite:///{story.store}/mlflow.db", str(heldout)]
     done = subprocess.run(command, cwd=story.store, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -141,6 +145,22 @@ def test_a_backbone_of_other_dimensions_is_refused_whole(thawline: Thawline, tin
     assert [line for line in lines if line.startswith("thawline: error: ")] == lines[-1:]
     assert "dim" in lines[-1]
     assert "summary" not in done.stdout
+
+
+def test_an_odd_day_stops_the_run_before_it_trains(thawline: Thawline, tiny_log: Path, story: Story) -> None:
+    strict = [f"--set=quality.{key}" for key in ("on_breach=stop", "max_mean_shift=0.000001", "max_z=0.000001")]
+    done = thawline("retrain", "--date", "2024-01-10", *on(tiny_log, story.store), *strict)
+    lines = done.stderr.splitlines()
+    assert done.returncode == 2, done.stderr
+    assert [line for line in lines if line.startswith("thawline: error: ")] == lines[-1:]
+    told = re.fullmatch(
+        r"thawline: error: data of 2024-01-09: .* see (\S+quality\.html), then mend the day.*", lines[-1]
+    )
+    assert told, lines[-1]
+    assert "Verdict: stop." in Path(told[1]).read_text()
+    steps = {path.stem for path in (Path(told[1]).parent / "steps").iterdir()}
+    assert "assemble_window-window" in steps
+    assert not {"check_window", "find_backbone", "train"} & steps
 
 
 def test_pretraining_alone_makes_a_fresher_backbone(thawline: Thawline, tiny_log: Path, story: Story) -> None:

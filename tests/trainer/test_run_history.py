@@ -27,7 +27,10 @@ def fed(losses: list[list[float]], *, adapting: list[bool] | None = None) -> Run
             is_adapting = adapting[epoch] if adapting else True
             history.step(epoch + step / len(of_pass), batch(), values, adapting=is_adapting)
         history.end_epoch(
-            heldout={"save_auc": 0.6}, canary={"self_influence": 0.0}, lookup={"exposed_s": 0.1, "hidden_share": 0.5}
+            heldout={"save_auc": 0.6},
+            canary={"self_influence": 0.0},
+            lookup={"exposed_s": 0.1, "hidden_share": 0.5},
+            reader_wait_s=0.01,
         )
     return history
 
@@ -73,7 +76,10 @@ def test_a_history_that_goes_on_equals_one_that_never_stopped() -> None:
         values = {"head": torch.tensor(loss), "pairwise": torch.tensor(0.5)}
         resumed.step(1 + step / 2, batch(), values, adapting=True)
     resumed.end_epoch(
-        heldout={"save_auc": 0.6}, canary={"self_influence": 0.0}, lookup={"exposed_s": 0.1, "hidden_share": 0.5}
+        heldout={"save_auc": 0.6},
+        canary={"self_influence": 0.0},
+        lookup={"exposed_s": 0.1, "hidden_share": 0.5},
+        reader_wait_s=0.01,
     )
     assert resumed.curve == whole.curve
     assert [record.loss for record in resumed.epochs] == [record.loss for record in whole.epochs]

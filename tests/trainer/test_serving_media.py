@@ -1,17 +1,18 @@
 """A served model that looks at images and titles."""
 
 import shutil
+from datetime import date
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 import torch
 from numpy.typing import NDArray
 
 from tests.trainer import tiny
 from tests.trainer.model.vlm import tiny_clip
+from tests.trainer.windows.partitions import write_partition
 from trainer.batches.columns import Columns
 from trainer.batches.reader import SlateReader
 from trainer.embeddings.lookup import PlainTables, num_rows_of
@@ -21,7 +22,6 @@ from trainer.recipe import Recipe
 from trainer.registry.package import input_example, signature
 from trainer.scoring import score
 from trainer.serving import Scorer, save_model
-from trainer.windows.manifest import Partition
 
 TABLE = tiny.table_with_media(num_slates=30, seed=2)
 Served = tuple[Scorer, NDArray[np.float32]]
@@ -108,6 +108,5 @@ def test_the_registered_model_names_image_and_text(served: Served, tmp_path: Pat
     scorer, _ = served
     names = [column.name for column in signature(scorer.recipe).inputs]
     assert names == list(scorer.columns)
-    pq.write_table(TABLE, tmp_path / "part-00000.parquet")
-    day = Partition(path=str(tmp_path), day=pd.Timestamp("2024-01-01").date(), num_rows=TABLE.num_rows, num_slates=30)
+    day = write_partition(tmp_path, date(2024, 1, 1), TABLE, num_slates=30)
     assert scorer.predict(input_example(scorer.recipe, day)).notna().all(axis=None)

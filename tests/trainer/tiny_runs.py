@@ -82,7 +82,7 @@ def dense_of(run: Run) -> dict[str, Tensor]:
 def without_speed(history: RunHistory) -> dict[str, Any]:
     """A history but for what a clock said."""
     content = history.to_dict()
-    clocked = {"rows_per_s": None, "duration_s": None, "lookup": None}
+    clocked = {"rows_per_s": None, "duration_s": None, "lookup": None, "reader_wait_s": None}
     return {**content, "epochs": [{**epoch, **clocked} for epoch in content["epochs"]]}
 
 

@@ -4,6 +4,7 @@ Shape suffixes: B rows of the batch, N ids of all histories together, H label he
 M distinct pins, S side of an image in pixels, C its 3 colours, T tokens of the longest text.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +61,7 @@ class Batch:
         user_features_BU: float32.
         pin_features_BP: float32.
         labels_BH: float32, 0 or 1, in the order of ``logs.labels``.
+        weights_B: float32, how many rows of the log each row stands for; 1 where negatives were not sampled.
         slates_B: int64, the same number for the rows of one slate.
         log_q_B: float32, log of each candidate's share of the rows trained on; corrects in-batch negatives.
         num_step_rows: Rows of this step on all ranks together.
@@ -73,6 +76,7 @@ class Batch:
     user_features_BU: Tensor
     pin_features_BP: Tensor
     labels_BH: Tensor
+    weights_B: Tensor
     slates_B: Tensor
     log_q_B: Tensor
     num_step_rows: int
@@ -86,6 +90,41 @@ class Batch:
     def to(self, device: torch.device) -> "Batch":
         """The same batch on another device; copies to a GPU go through pinned memory and do not block."""
         return Batch(**_moved(self, device))
+
+
+def joined(parts: Sequence[Batch]) -> Batch:
+    """Parts of one step on one rank, in order, as one batch."""
+    if len(parts) == 1:
+        return parts[0]
+    num_slates = [int(part.slates_B[-1]) + 1 if len(part.slates_B) else 0 for part in parts]
+    before = np.cumsum([0, *num_slates[:-1]]).tolist()
+    names = [name for name, value in vars(parts[0]).items() if isinstance(value, Tensor) and name != "slates_B"]
+    rows: dict[str, Any] = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
+    return Batch(
+        **rows,
+        slates_B=torch.cat([part.slates_B + first for part, first in zip(parts, before, strict=True)]),
+        num_step_rows=sum(part.num_step_rows for part in parts),
+        media=_joined_media([part.media for part in parts if part.media is not None]),
+    )
+
+
+def _joined_media(parts: Sequence[Media]) -> Media | None:
+    """The distinct pins of all parts."""
+    if not parts:
+        return None
+    keys = np.concatenate([part.keys_M for part in parts])
+    _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+    longest = max(part.tokens_MT.shape[1] for part in parts)
+    tokens_MT = torch.cat([pad(part.tokens_MT, (0, longest - part.tokens_MT.shape[1])) for part in parts])
+    before = np.cumsum([0, *(len(part.keys_M) for part in parts[:-1])]).tolist()
+    pins_B = torch.cat([part.pins_B + number for part, number in zip(parts, before, strict=True)])
+    return Media(
+        keys_M=keys[first],
+        images_MSSC=torch.cat([part.images_MSSC for part in parts])[first],
+        tokens_MT=tokens_MT[first],
+        num_tokens_M=torch.cat([part.num_tokens_M for part in parts])[first],
+        pins_B=torch.from_numpy(which)[pins_B],
+    )
 
 
 def _moved(holder: Batch | Media, device: torch.device) -> dict[str, Any]:

@@ -60,11 +60,12 @@ class PinMedia:
 
 
 class MediaReader:
-    """Collects the newest media of each pin from tables that are given oldest first."""
+    """Collects the newest media of each pin, by ``ts``; of equal ones, and without ``ts``, those given last."""
 
     def __init__(self, config: VlmConfig) -> None:
         self._config = config
         self._row_of_pin: dict[int, int] = {}
+        self._times: list[int] = []
         self._keys: list[int] = []
         self._images: list[NDArray[np.uint8]] = []
         self._texts: list[str] = []
@@ -75,23 +76,29 @@ class MediaReader:
         A pin without an image is grey, one without a text has no tokens.
 
         Args:
-            table: Columns ``pin_id``, ``image`` (PNG, JPEG or WebP) and ``text``.
+            table: Columns ``pin_id``, ``image`` (PNG, JPEG or WebP), ``text`` and, in tables of more than one, ``ts``.
             source: Names the table in errors.
 
         Raises:
             InputError: An image cannot be decoded.
         """
-        newest = _last_row_of_each_pin(table)
+        times = _times(table)
+        newest = _last_row_of_each_pin(table, times)
         chosen = table.select(["pin_id", *MEDIA_COLUMNS]).take(pa.array(newest))
         pins, images, texts = (chosen[name].to_pylist() for name in ("pin_id", *MEDIA_COLUMNS))
-        for pin, image, text in zip(pins, images, texts, strict=True):
-            key = _key(image, text)
+        for pin, time, image, text in zip(pins, times[newest].tolist(), images, texts, strict=True):
             row = self._row_of_pin.setdefault(pin, len(self._keys))
+            if row < len(self._keys) and time < self._times[row]:
+                continue
+            key = _key(image, text)
             if row == len(self._keys):
+                self._times.append(time)
                 self._keys.append(key)
                 self._images.append(self._decode(image, pin, source))
                 self._texts.append(text or "")
-            elif self._keys[row] != key:
+                continue
+            self._times[row] = time
+            if self._keys[row] != key:
                 self._keys[row] = key
                 self._images[row] = self._decode(image, pin, source)
                 self._texts[row] = text or ""
@@ -138,11 +145,15 @@ def require_media(names: Sequence[str], source: str) -> None:
             raise InputError(f"{source}: column '{name}' is missing; log it, or set vlm.encoder to none")
 
 
-def _last_row_of_each_pin(table: pa.Table) -> Ints:
+def _times(table: pa.Table) -> Ints:
+    if "ts" not in table.column_names:
+        return np.arange(table.num_rows)
+    return np.asarray(table["ts"].cast(pa.int64()).to_numpy(), dtype=np.int64)
+
+
+def _last_row_of_each_pin(table: pa.Table, times: Ints) -> Ints:
     pin_id = np.asarray(table["pin_id"].to_numpy(), dtype=np.int64)
-    age = np.arange(len(pin_id))
-    if "ts" in table.column_names:
-        age = np.argsort(np.asarray(table["ts"].cast(pa.int64()).to_numpy()), kind="stable")
+    age = np.argsort(times, kind="stable")
     _, last = np.unique(pin_id[age][::-1], return_index=True)
     return np.sort(age[len(age) - 1 - last])
 

@@ -6,13 +6,13 @@ Shape suffixes: R rows of a table.
 import torch
 from torch import Tensor
 
-from trainer.batches.columns import Columns
+from trainer.batches.source import Source
 from trainer.embeddings.hashing import hash_rows
 from trainer.embeddings.lookup import PIN_TABLE, USER_TABLE, num_rows_of
 from trainer.recipe import TablesConfig
 
 
-def count_impressions(columns: Columns, tables: TablesConfig) -> dict[str, Tensor]:
+def count_impressions(source: Source, tables: TablesConfig) -> dict[str, Tensor]:
     """Impressions of each row: of the user's, and of the candidate's in the pin table.
 
     Reads within a history do not count: no label comes along with them.
@@ -20,11 +20,11 @@ def count_impressions(columns: Columns, tables: TablesConfig) -> dict[str, Tenso
     Returns:
         int64 (R,) by table, on CPU.
     """
-    ids_of_table = {USER_TABLE: columns.user_id, PIN_TABLE: columns.pin_id}
-    return {
-        table: torch.bincount(
-            hash_rows(torch.tensor(ids_of_table[table]), num_rows=num_rows, seed=tables.hash_seed),
-            minlength=num_rows,
-        )
-        for table, num_rows in num_rows_of(tables).items()
-    }
+    columns = {USER_TABLE: "user_id", PIN_TABLE: "pin_id"}
+    counts = {}
+    for table, num_rows in num_rows_of(tables).items():
+        counts[table] = torch.zeros(num_rows, dtype=torch.int64)
+        for ids in source.parts(columns[table]):
+            rows = hash_rows(torch.tensor(ids), num_rows=num_rows, seed=tables.hash_seed)
+            counts[table] += torch.bincount(rows, minlength=num_rows)
+    return counts

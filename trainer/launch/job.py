@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from trainer.recipe import Recipe
-from trainer.windows.storage import write_json
+from trainer.storage.publishing import write_json
 
 
 @dataclass(frozen=True, kw_only=True)

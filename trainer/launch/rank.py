@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from trainer import logs
-from trainer.batches.columns import Columns
+from trainer.batches.window import open_window
 from trainer.checkpoint import write_checkpoint
 from trainer.launch import lease
 from trainer.launch.job import Job
@@ -19,9 +19,9 @@ from trainer.model.backbone import load_backbone, pretrained_part, shape_facts
 from trainer.recipe import Recipe, VlmConfig
 from trainer.runs import pretrain, process_group, train
 from trainer.serving import save_model
+from trainer.storage.publishing import write_json
 from trainer.thaw.arms import plan_of
 from trainer.windows.manifest import load_window
-from trainer.windows.storage import write_json
 
 
 def main() -> None:
@@ -55,8 +55,7 @@ def check_world(recipe: Recipe) -> None:
 def _run_pretraining(job: Job, device: torch.device) -> None:
     window = load_window(job.window)
     recipe = replace(job.recipe, vlm=VlmConfig())  # a backbone holds no encoder
-    columns = Columns.read(window.days, recipe)
-    run = pretrain(recipe, columns, device=device)
+    run = pretrain(recipe, open_window(window.days, recipe), device=device)
     rows, state = run.tables.rows(), run.tables.state()
     if dist.get_rank() == 0:
         dense = {name: tensor.detach().cpu() for name, tensor in pretrained_part(run.ranker).items()}
@@ -69,10 +68,10 @@ def _run_pretraining(job: Job, device: torch.device) -> None:
 def _run_training(job: Job, device: torch.device) -> None:
     recipe, window = job.recipe, load_window(job.window)
     assert window.heldout is not None, "launch_training refuses such a window"
-    columns, heldout = Columns.read(window.days, recipe), Columns.read([window.heldout], recipe)
+    rows, heldout = open_window(window.days, recipe), open_window([window.heldout], recipe)
     out = Path(job.out)
     backbone = load_backbone(job.backbone, recipe)
-    run = train(recipe, columns, heldout, backbone, device=device, trace=out / "trace.json")
+    run = train(recipe, rows, heldout, backbone, device=device, trace=out / "trace.json")
     tables = run.tables.rows()
     if dist.get_rank() == 0:
         save_model(out / "model", recipe, run.ranker, tables)

@@ -24,7 +24,7 @@ from trainer.errors import InputError
 from trainer.launch import lease
 from trainer.launch.job import Job, torchrun
 from trainer.recipe import ClusterConfig, Recipe
-from trainer.windows.storage import local_path
+from trainer.storage.uris import local_path
 
 if TYPE_CHECKING:
     from kubeflow.trainer import TrainerClient

@@ -2,6 +2,10 @@
 
 Each is a sum over this rank's rows divided by the step's rows *per rank*, so that averaging gradients over ranks gives
 the mean over the whole step, however unevenly slates fall on ranks.
+
+Where a day's negatives were sampled, each stands for several rows of the log, its weight: the heads' losses, and a
+saved pin's mean over its slate's unsaved pins, count it so often. Divided by the rows of the step, sampled or not, the
+losses stand to each other as they do over all rows.
 Shape suffixes: B rows, H label heads, D width of a vector.
 """
 
@@ -33,7 +37,8 @@ class RankingObjective(nn.Module):
         save_B = batch.labels_BH[:, 0]
         weights_H = torch.tensor(config.head_weights, device=save_B.device)
         head_BH = weights_H * F.binary_cross_entropy_with_logits(outputs.logits_BH, batch.labels_BH, reduction="none")
-        pairs = pairwise(outputs.logits_BH[:, 0], save_B, batch.slates_B)
+        head_BH = head_BH * batch.weights_B.unsqueeze(1)
+        pairs = pairwise(outputs.logits_BH[:, 0], save_B, batch.slates_B, batch.weights_B)
         matches = contrastive(outputs.user_BD, outputs.pin_BD, batch, config.temperature)
         return {
             "head": head_BH.sum() / num_rows,
@@ -57,15 +62,16 @@ class PretrainingObjective(nn.Module):
         return {"contrastive": loss / (batch.num_step_rows / self._num_ranks)}
 
 
-def pairwise(logits_B: Tensor, save_B: Tensor, slates_B: Tensor) -> Tensor:
+def pairwise(logits_B: Tensor, save_B: Tensor, slates_B: Tensor, weights_B: Tensor) -> Tensor:
     """Logistic loss of each saved pin against the unsaved of its slate (RankNet: Burges et al., ICML 2005).
 
     Returns:
-        Scalar: for each saved pin the mean over its slate's unsaved pins, summed.
+        Scalar: for each saved pin the mean over its slate's unsaved pins, by their weights, summed.
     """
     is_pair_BB = (slates_B.unsqueeze(1) == slates_B) & (save_B.unsqueeze(1) > save_B)
-    loss_BB = F.softplus(logits_B - logits_B.unsqueeze(1)) * is_pair_BB
-    return (loss_BB.sum(dim=1) / is_pair_BB.sum(dim=1).clamp(min=1)).sum()
+    weight_BB = is_pair_BB * weights_B
+    loss_BB = F.softplus(logits_B - logits_B.unsqueeze(1)) * weight_BB
+    return (loss_BB.sum(dim=1) / weight_BB.sum(dim=1).clamp(min=1)).sum()
 
 
 def contrastive(user_BD: Tensor, pin_BD: Tensor, batch: Batch, temperature: float) -> Tensor:

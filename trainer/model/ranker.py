@@ -3,6 +3,7 @@
 Shape suffixes: B rows, H label heads, D width of a table row, U and P user and pin features.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -41,10 +42,24 @@ class Standardize(nn.Module):
         """Returns features of about zero mean and unit variance."""
         return (features_BF - self.mean_F) / self.std_F
 
-    def fit(self, features_RF: Tensor) -> None:
-        """Takes mean and deviation from rows; a feature that does not vary is only centred."""
-        std_F, self.mean_F = torch.std_mean(features_RF.double(), dim=0, correction=0)
-        self.mean_F = self.mean_F.float()
+    def fit(self, parts: Iterable[Tensor]) -> None:
+        """Takes mean and deviation from rows; a feature that does not vary is only centred.
+
+        Args:
+            parts: The rows (R, F), in parts that are added up as Chan, Golub and LeVeque do (The American Statistician,
+                1983): the same as in one part but for rounding in float64.
+        """
+        num_rows, mean_F, std_F = 0, torch.zeros(()), torch.zeros(())
+        for part_RF in parts:
+            part_std_F, part_mean_F = torch.std_mean(part_RF.double(), dim=0, correction=0)
+            if not num_rows:
+                num_rows, mean_F, std_F = len(part_RF), part_mean_F, part_std_F
+                continue
+            total = num_rows + len(part_RF)
+            share, gap_F = len(part_RF) / total, part_mean_F - mean_F
+            std_F = ((1 - share) * std_F**2 + share * part_std_F**2 + share * (1 - share) * gap_F**2).sqrt()
+            num_rows, mean_F = total, mean_F + share * gap_F
+        self.mean_F = mean_F.float()
         self.std_F = torch.where(std_F > 0, std_F, 1.0).float()
 
 

@@ -9,6 +9,7 @@ from trainer.recipe.cluster import ClusterConfig, PodConfig, ScheduleConfig
 from trainer.recipe.data import BackboneConfig, LogsConfig, WindowConfig
 from trainer.recipe.judging import EvaluationConfig, GateConfig
 from trainer.recipe.model import LossesConfig, ModelConfig, TablesConfig, VlmConfig
+from trainer.recipe.quality import QualityConfig
 from trainer.recipe.recipe import Recipe
 from trainer.recipe.thaw import (
     Arm,
@@ -39,6 +40,7 @@ __all__ = [
     "ModelConfig",
     "PathsConfig",
     "PodConfig",
+    "QualityConfig",
     "Recipe",
     "RemediesConfig",
     "RemedyArm",

@@ -15,6 +15,7 @@ from trainer.recipe.cluster import ClusterConfig, ScheduleConfig
 from trainer.recipe.data import BackboneConfig, LogsConfig, WindowConfig
 from trainer.recipe.judging import EvaluationConfig, GateConfig
 from trainer.recipe.model import LossesConfig, ModelConfig, TablesConfig, VlmConfig
+from trainer.recipe.quality import QualityConfig
 from trainer.recipe.thaw import GuardConfig, RemediesConfig, RemedyArm, RouteArm, RoutesConfig, ThawConfig
 from trainer.recipe.training import GroupsConfig, LookupConfig, TrainingConfig
 from trainer.recipe.types import STRICT_KEYS
@@ -34,6 +35,7 @@ class Recipe:
     logs: LogsConfig
     tables: TablesConfig
     window: WindowConfig = WindowConfig()
+    quality: QualityConfig = QualityConfig()
     backbone: BackboneConfig = BackboneConfig()
     model: ModelConfig = ModelConfig()
     losses: LossesConfig = LossesConfig()

@@ -16,6 +16,9 @@ class TrainingConfig:
         batch_rows: Impressions a step, all ranks together; whole slates, so a step may hold a few more or less.
         num_micro_batches: Parts that the network runs one after another before a step's one update; each step is
             looked up at once. Less memory, same gradients but for negatives, which come from the same part.
+        shuffle_rows: Impressions that a rank may hold in memory to shuffle among. A window or a held-out day of no more
+            is read once; of a larger window a rank reads its slates anew in each pass, this buffer's and the next's
+            being in memory.
         seed: Seed of initialisation, of the order of slates and of dropout.
         profile_steps: Steps of the last pass to trace, from its second on; 0 is none. The trace lies beside the run's
             history, as ``trace.json``, for https://ui.perfetto.dev.
@@ -24,6 +27,7 @@ class TrainingConfig:
     num_ranks: PositiveInt = 1
     batch_rows: PositiveInt = 128
     num_micro_batches: PositiveInt = 1
+    shuffle_rows: PositiveInt = 4_000_000
     seed: int = 0
     profile_steps: NonNegativeInt = 0
 

@@ -11,6 +11,8 @@ from mlflow.entities.model_registry import ModelVersion
 from trainer.errors import InputError
 from trainer.recipe import Recipe
 from trainer.registry.tracking import add_version, connect, ensure_experiment, fetch_version
+from trainer.registry.windows import WINDOW_TAG
+from trainer.storage.publishing import read_text
 from trainer.windows.manifest import load_window
 
 _FIRST_DAY = "first_day"
@@ -62,11 +64,12 @@ def register_backbone(recipe: Recipe, backbone_dir: str, window_path: str, track
         if tags.items() <= version.tags.items():
             return str(version.version)
     experiment_id = ensure_experiment(client, recipe.backbone_name)
-    run = client.create_run(experiment_id, run_name=f"{window.first_day} to {window.last_day}", tags=tags)
+    name = f"{window.first_day} to {window.last_day}"
+    run = client.create_run(experiment_id, run_name=name, tags={**tags, WINDOW_TAG: window.digest})
     try:
         client.log_artifacts(run.info.run_id, backbone_dir, _FOLDER)
         client.log_text(run.info.run_id, recipe.to_json(), "recipe.json")
-        client.log_text(run.info.run_id, Path(window_path).read_text(), "window.json")
+        client.log_text(run.info.run_id, read_text(window_path), "window.json")
         source = f"{run.info.artifact_uri}/{_FOLDER}"
         version_number = add_version(client, recipe.backbone_name, source, run.info.run_id, tags=tags)
     except BaseException:

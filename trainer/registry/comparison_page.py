@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.registry.comparison_plots import DIMENSIONS
-from trainer.windows.storage import file_aside
+from trainer.storage.publishing import file_aside
 
 _STYLE = """
 :root { color-scheme: light; }

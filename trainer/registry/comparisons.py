@@ -14,7 +14,7 @@ from trainer.recipe import Recipe
 from trainer.registry.plots import plot_learning_curves
 from trainer.registry.runs import log_metrics, log_parameters, training_numbers
 from trainer.registry.tracking import connect, ensure_experiment
-from trainer.windows.storage import write_json
+from trainer.storage.publishing import write_json
 
 _KEY = "comparison"
 _FINISHED, _FAILED, _RUNNING = "FINISHED", "FAILED", "RUNNING"

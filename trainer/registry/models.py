@@ -26,7 +26,10 @@ from trainer.registry.tracking import (
     find_experiment,
     find_model,
 )
+from trainer.registry.windows import WINDOW_TAG
+from trainer.storage.publishing import read_text
 from trainer.windows.manifest import WindowManifest, load_window
+from trainer.windows.quality.record import QualityRecord
 
 CHAMPION = "champion"
 CANDIDATE = "candidate"
@@ -80,6 +83,7 @@ def register_candidate(
     backbone_version: str,
     run_key: str,
     steps: Mapping[str, StepCost],
+    quality: QualityRecord,
     tracking_uri: str,
 ) -> dict[str, Any]:
     """Records a retrain as one MLflow run and registers its model; moves the aliases as decided.
@@ -98,6 +102,7 @@ def register_candidate(
         backbone_version: Version of the backbone that training started from.
         run_key: Identity of the retrain.
         steps: What each step took.
+        quality: What the checks of the window came to.
         tracking_uri: Where MLflow is.
 
     Returns:
@@ -115,27 +120,30 @@ def register_candidate(
     previous = _champion(client, recipe)
     if previous is not None and evaluation.champion is None:
         raise InputError(f"model '{recipe.model_name}': version {previous} became champion meanwhile; run again")
+    window = load_window(window_path)
     tags = {
         "date": date.isoformat(),
         _RUN_KEY: run_key,
         "arm": recipe.thaw.arm,
         "backbone_version": backbone_version,
         "decision": decision.decision,
+        "data_verdict": quality.verdict,
+        WINDOW_TAG: window.digest,
         "previous_champion": previous or "",
     }
     experiment_id = ensure_experiment(client, recipe.model_name)
     run = client.create_run(experiment_id, run_name=f"{date.isoformat()} {recipe.thaw.arm}", tags=tags)
     try:
-        window = load_window(window_path)
         history = json.loads((Path(training_dir) / "history.json").read_text())
         log_numbers(client, run.info.run_id, recipe, history, evaluation)
         version = _register_model(client, recipe, run, Path(training_dir) / "model", window, decision, tags)
-        summary = summarize(recipe, version, window, evaluation, decision, steps)
+        summary = summarize(recipe, version, window, evaluation, decision, steps, quality)
         records = {
             "recipe.json": recipe.to_json(),
-            "window.json": Path(window_path).read_text(),
+            "window.json": read_text(window_path),
             "history.json": json.dumps(history),
             **_trace(Path(training_dir)),
+            **quality.files,
             "evaluation.json": evaluation.to_json(),
             "decision.json": _decision_record(recipe, decision, evaluation, previous),
             SUMMARY_FILE: json.dumps(summary, indent=2, sort_keys=True, allow_nan=False),

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import mlflow.pyfunc
 import pandas as pd
-import pyarrow.parquet as pq
 from mlflow.entities import LoggedModel
 from mlflow.models import Model, ModelSignature
 from mlflow.types.schema import Array, ColSpec, DataType, Schema
 
 from trainer.recipe import Recipe
+from trainer.storage.filesystem import open_parquet
 from trainer.windows.manifest import Partition
 
 MODEL_FOLDER = "artifacts/model"
@@ -44,9 +44,8 @@ def _inputs(recipe: Recipe) -> dict[str, DataType | Array]:
 def input_example(recipe: Recipe, partition: Partition) -> pd.DataFrame:
     """The first rows of a prepared day, with the columns that the model takes."""
     names = list(_inputs(recipe))
-    first_file = min(Path(partition.path).glob("*.parquet"))
-    rows = next(pq.ParquetFile(first_file).iter_batches(_NUM_EXAMPLE_ROWS, columns=names))
-    return rows.to_pandas()[names]
+    with open_parquet(partition.files[0]) as file:
+        return next(file.iter_batches(_NUM_EXAMPLE_ROWS, columns=names)).to_pandas()[names]
 
 
 def save_package(recipe: Recipe, model_dir: Path, example: pd.DataFrame, logged: LoggedModel, out: Path) -> None:

@@ -111,7 +111,7 @@ def _epoch_numbers(history: Mapping[str, Any]) -> Iterator[tuple[str, float, int
     for epoch in history["epochs"]:
         step = epoch["epoch"]
         yield "train/loss", epoch["loss"], step
-        for name in ("rows_per_s", "duration_s", "num_row_gradients"):
+        for name in ("rows_per_s", "duration_s", "num_row_gradients", "reader_wait_s"):
             yield f"train/{name}", epoch[name], step
         for name, value in epoch.get("losses", {}).items():
             yield f"train/{name}_loss", value, step

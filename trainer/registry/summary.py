@@ -9,6 +9,7 @@ from trainer.evaluation.lift import Interval
 from trainer.evaluation.report import Evaluation, nan_to_none
 from trainer.recipe import Recipe
 from trainer.windows.manifest import WindowManifest
+from trainer.windows.quality.record import QualityRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,14 +32,16 @@ def summarize(
     evaluation: Evaluation,
     decision: Decision,
     steps: Mapping[str, StepCost],
+    quality: QualityRecord,
 ) -> dict[str, Any]:
     """The summary as plain JSON; undefined numbers are None.
 
     Returns:
         ``model``, ``version``, ``decision``, ``reasons``, ``window`` (``days``, ``first_day``, ``last_day``,
-        ``heldout_day``, ``rows`` to train on), ``metrics`` (the candidate's points by name), ``champion_metrics`` (the
-        champion's on the same rows, or None), ``lift`` (each ``{point, low, high}``, fractions), ``duration_s`` by
-        step, ``peak_rss_mib`` of the largest step.
+        ``heldout_day``, ``rows`` to train on), ``quality`` (``verdict`` on its data, how many ``findings``, their
+        ``page``), ``metrics`` (the candidate's points by name), ``champion_metrics`` (the champion's on the same rows,
+        or None), ``lift`` (each ``{point, low, high}``, fractions), ``duration_s`` by step, ``peak_rss_mib`` of the
+        largest step.
     """
     champion = evaluation.champion
     summary = {
@@ -53,6 +56,7 @@ def summarize(
             "heldout_day": window.heldout.day.isoformat() if window.heldout else None,
             "rows": window.num_rows,
         },
+        "quality": quality.to_summary(),
         "metrics": _points(evaluation.candidate),
         "champion_metrics": None if champion is None else _points(champion),
         "lift": {name: asdict(interval) for name, interval in evaluation.lift.items()},

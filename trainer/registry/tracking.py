@@ -12,7 +12,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
 
 from trainer.errors import InputError
-from trainer.windows.storage import folder_aside
+from trainer.storage.publishing import folder_aside
 
 _SQLITE = "sqlite:///"
 

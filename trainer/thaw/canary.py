@@ -19,8 +19,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from trainer.batches.batch import Batch
-from trainer.batches.columns import Columns, Ints
-from trainer.batches.reader import SlateReader, slate_starts
+from trainer.batches.reader import batches_of
+from trainer.batches.slates import Ints
+from trainer.batches.source import Source
 from trainer.embeddings.lookup import Lookup, Rows, ids_of, look_up
 from trainer.model.ranker import Ranker
 from trainer.recipe import TablesConfig
@@ -65,17 +66,16 @@ class Reading:
         return asdict(self)
 
 
-def choose_slates(columns: Columns, *, num_rows: int, seed: int) -> Slates:
+def choose_slates(source: Source, *, num_rows: int, seed: int) -> Slates:
     """Draws the slates to watch and as many to keep from training.
 
     Args:
-        columns: The window.
+        source: The window.
         num_rows: Impressions to watch; at most a twentieth of the window's slates are.
         seed: Of the draw.
     """
-    starts = slate_starts(columns.request_id)
-    num_slates = len(starts) - 1
-    wanted = round(num_rows * num_slates / max(1, columns.num_rows))
+    num_slates = sum(map(len, source.slate_sizes))
+    wanted = round(num_rows * num_slates / max(1, source.num_rows))
     number = max(1, min(wanted, int(num_slates * _MAX_SHARE)))
     order = np.random.default_rng([seed, 0xCA9A]).permutation(num_slates)
     unseen, seen = order[:number], order[number : 2 * number]
@@ -90,7 +90,7 @@ class Canary:
     Args:
         ranker: The network, which trains on meanwhile.
         lookup: The tables, as they were before the run.
-        columns: The window.
+        source: The window.
         slates: What is watched.
         tables: How ids are hashed.
         device: Of the network.
@@ -100,17 +100,15 @@ class Canary:
         self,
         ranker: Ranker,
         lookup: Lookup,
-        columns: Columns,
+        source: Source,
         slates: Slates,
         *,
         tables: TablesConfig,
         device: torch.device,
     ) -> None:
         self._ranker, self._lookup, self._tables = ranker, lookup, tables
-        self._batches = {
-            name: _one_batch(columns, numbers).to(device)
-            for name, numbers in (("seen", slates.seen), ("unseen", slates.unseen))
-        }
+        seen, unseen = batches_of(source, slates.seen, slates.unseen)
+        self._batches = {"seen": seen.to(device), "unseen": unseen.to(device)}
         self._rows_before = {name: self._rows(batch) for name, batch in self._batches.items()}
 
     def read(self) -> Reading:
@@ -136,8 +134,3 @@ class Canary:
     def _loss(self, batch: Batch, rows: Rows) -> float:
         logits_B = self._ranker(batch, rows).logits_BH[:, 0]
         return float(F.binary_cross_entropy_with_logits(logits_B, batch.labels_BH[:, 0]))
-
-
-def _one_batch(columns: Columns, slates: Ints) -> Batch:
-    (batch,) = SlateReader(columns, batch_rows=columns.num_rows + 1, seed=0, slates=slates).in_order()
-    return batch

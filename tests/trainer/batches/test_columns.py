@@ -4,14 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 
 from tests.trainer import tiny
+from tests.trainer.windows.partitions import write_partition
 from trainer.batches.columns import Columns
 from trainer.recipe import Recipe
-from trainer.windows.manifest import Partition
 
 
 def recipe_of(history_length: int) -> Recipe:
@@ -77,11 +76,8 @@ def test_days_are_read_one_after_the_other(tmp_path: Path) -> None:
     table = tiny.table()
     partitions = []
     for number, (begin, end) in enumerate([(0, 11), (11, 30), (30, table.num_rows)]):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        pq.write_table(table.slice(begin, end - begin), folder / "part-00000.parquet")
         day = date(2024, 1, 1) + timedelta(days=number)
-        partitions.append(Partition(path=str(folder), day=day, num_rows=end - begin, num_slates=1))
+        partitions.append(write_partition(tmp_path / str(number), day, table.slice(begin, end - begin)))
     read, wanted = vars(Columns.read(partitions, recipe_of(3))), vars(Columns.of_table(table, recipe_of(3)))
     for name, values in wanted.items():
         np.testing.assert_array_equal(read[name], values, err_msg=name)

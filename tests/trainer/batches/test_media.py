@@ -4,17 +4,16 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
 
 from tests.trainer import tiny
+from tests.trainer.windows.partitions import write_partition
 from trainer.batches.columns import Columns
 from trainer.batches.text import HashedWords
 from trainer.errors import InputError
 from trainer.recipe import Recipe
-from trainer.windows.manifest import Partition
 
 
 @pytest.fixture(scope="module")
@@ -66,12 +65,9 @@ def test_the_newest_media_of_a_pin_are_kept(recipe: Recipe, tmp_path: Path) -> N
     days = {0: [(5, "old")], 1: [(9, "newest"), (7, "stale")]}
     partitions = []
     for number, texts in days.items():
-        folder = tmp_path / str(number)
-        folder.mkdir()
         tables = [with_values(row, ts=ts, text=text, image=png(ts)) for ts, text in texts]
-        pq.write_table(pa.concat_tables(tables), folder / "part-00000.parquet")
         day = date(2024, 1, 1) + timedelta(days=number)
-        partitions.append(Partition(path=str(folder), day=day, num_rows=len(texts), num_slates=1))
+        partitions.append(write_partition(tmp_path / str(number), day, pa.concat_tables(tables)))
     media = Columns.read(partitions, recipe).media
     assert media is not None
     assert media.pin_of_row.tolist() == [0, 0, 0]
@@ -126,9 +122,8 @@ def test_a_log_without_media_is_refused(recipe: Recipe, tmp_path: Path, name: st
     table = tiny.table_with_media().drop_columns([name])
     with pytest.raises(InputError, match=rf"^table: column '{name}' is missing; log it, or set vlm\.encoder to none$"):
         Columns.of_table(table, recipe)
-    pq.write_table(table, tmp_path / "part-00000.parquet")
-    partition = Partition(path=str(tmp_path), day=date(2024, 1, 1), num_rows=table.num_rows, num_slates=1)
-    with pytest.raises(InputError, match=rf"part-00000\.parquet: column '{name}' is missing"):
+    partition = write_partition(tmp_path, date(2024, 1, 1), table)
+    with pytest.raises(InputError, match=rf"part-00000-0123abcd\.parquet: column '{name}' is missing"):
         Columns.read([partition], recipe)
 
 

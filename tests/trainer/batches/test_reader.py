@@ -2,16 +2,19 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, pairwise
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.trainer import tiny
 from trainer.batches.batch import Batch
 from trainer.batches.columns import Columns
-from trainer.batches.reader import SlateReader, slate_starts
+from trainer.batches.reader import SlateReader
+from trainer.batches.slates import Ints, slate_starts
 
 BATCH_ROWS = 16
 
@@ -113,6 +116,71 @@ def test_log_q_is_the_share_of_a_pin_among_the_rows_trained_on(columns: Columns)
     for batch in reader(columns).epoch(0):
         wanted = [math.log(counts[pin] / columns.num_rows) for pin in batch.pin_ids_B.tolist()]
         assert batch.log_q_B.tolist() == pytest.approx(wanted, rel=1e-6)
+
+
+def first_order(
+    columns: Columns, *, batch_rows: int, seed: int, epoch: int, rank: int, num_ranks: int, slates: Ints
+) -> list[tuple[list[int], int]]:
+    """Each step's rows on a rank, and its rows on all, as this project's first reader had them.
+
+    Results that are published depend on that order; it may change for windows that are larger than memory only.
+    """
+    starts = slate_starts(columns.request_id)
+    sizes = np.diff(starts)
+    order = slates[np.random.default_rng([seed, epoch]).permutation(len(slates))]
+    step = (np.cumsum(sizes[order]) - sizes[order]) // batch_rows
+    edges = np.append(np.flatnonzero(np.diff(step, prepend=-1)), len(order))
+    found = []
+    for begin, end in pairwise(edges):
+        mine = order[begin:end][rank::num_ranks]
+        rows = [row for slate in mine for row in range(starts[slate], starts[slate + 1])]
+        found.append((rows, int(sizes[order[begin:end]].sum())))
+    return found
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    num_slates=st.integers(1, 60),
+    batch_rows=st.integers(1, 60),
+    seed=st.integers(0, 5),
+    epoch=st.integers(0, 3),
+    num_ranks=st.integers(1, 4),
+    is_all=st.booleans(),
+)
+def test_rows_in_memory_are_read_in_the_order_that_published_results_were_made_with(
+    num_slates: int, batch_rows: int, seed: int, epoch: int, num_ranks: int, is_all: bool
+) -> None:
+    columns = tiny.columns(num_slates=num_slates)
+    _, which, counts = np.unique(columns.pin_id, return_inverse=True, return_counts=True)
+    log_q = np.log(counts[which] / len(columns.pin_id)).astype(np.float32)
+    slates = np.arange(num_slates)[:: 1 if is_all else 2]
+    for rank in range(num_ranks):
+        found = list(
+            SlateReader(
+                columns,
+                batch_rows=batch_rows,
+                seed=seed,
+                rank=rank,
+                num_ranks=num_ranks,
+                slates=None if is_all else slates,
+            ).epoch(epoch)
+        )
+        wanted = first_order(
+            columns, batch_rows=batch_rows, seed=seed, epoch=epoch, rank=rank, num_ranks=num_ranks, slates=slates
+        )
+        assert len(found) == len(wanted)
+        for batch, (rows, num_step_rows) in zip(found, wanted, strict=True):
+            assert batch.num_step_rows == num_step_rows
+            assert torch.equal(batch.pin_ids_B, torch.from_numpy(columns.pin_id[rows]))
+            assert torch.equal(batch.pin_features_BP, torch.from_numpy(columns.pin_features[rows]))
+            assert torch.equal(batch.labels_BH, torch.from_numpy(columns.labels[rows]))
+            assert torch.equal(batch.log_q_B, torch.from_numpy(log_q[rows]))
+            assert not rows or batch.history_ids_N.tolist() == list(
+                chain.from_iterable(
+                    columns.history[columns.history_starts[row] : columns.history_starts[row + 1]] for row in rows
+                )
+            )
+            assert torch.equal(batch.weights_B, torch.ones(len(rows)))
 
 
 def test_slates_begin_where_the_request_changes() -> None:

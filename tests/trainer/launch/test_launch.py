@@ -13,6 +13,7 @@ import torch
 
 from tests.trainer.launch.processes import processes_that_name, wait_for
 from tests.trainer.launch.tiny_days import WITHOUT_NEGATIVES, Prepared, history_of
+from tests.trainer.windows.partitions import read_rows
 from trainer.batches.columns import Columns
 from trainer.checkpoint import read_checkpoint
 from trainer.errors import InputError
@@ -32,11 +33,11 @@ pytestmark = pytest.mark.xdist_group("launches")
 
 def frame_of(partition: Partition) -> pd.DataFrame:
     """The rows as a user would score them, without labels."""
-    return pd.read_parquet(Path(partition.path) / "part-00000.parquet").drop(columns=["save", "click", "hide"])
+    return read_rows(partition).to_pandas().drop(columns=["save", "click", "hide"])
 
 
 def save_auc(partition: Partition, scores: pd.DataFrame) -> float:
-    save = pd.read_parquet(Path(partition.path) / "part-00000.parquet", columns=["save"])["save"]
+    save = read_rows(partition)["save"]
     return auc(scores["save"].to_numpy(), save.to_numpy())
 
 

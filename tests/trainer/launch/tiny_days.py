@@ -62,7 +62,7 @@ def assert_same_training(found: Path, wanted: Path) -> None:
     """The same model to the bit, and the same history but for what a clock said."""
     for name in ("tables.safetensors", "dense.safetensors"):
         assert (found / "model" / name).read_bytes() == (wanted / "model" / name).read_bytes(), name
-    clocked = {"rows_per_s": None, "duration_s": None, "lookup": None}
+    clocked = {"rows_per_s": None, "duration_s": None, "lookup": None, "reader_wait_s": None}
     mine, theirs = history_of(found), history_of(wanted)
     for history in (mine, theirs):
         history["epochs"] = [{**epoch, **clocked} for epoch in history["epochs"]]

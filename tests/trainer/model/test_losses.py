@@ -30,14 +30,22 @@ def unit_vectors(num_rows: int, seed: int) -> Tensor:
     return nn.functional.normalize(vectors, dim=-1)
 
 
-def pairwise_by_hand(logits: list[float], saves: list[float], slates: list[int]) -> float:
+def pairwise_by_hand(
+    logits: list[float], saves: list[float], slates: list[int], weights: list[float] | None = None
+) -> float:
     total = 0.0
+    weights = weights or [1.0] * len(logits)
     for saved, (save, slate) in enumerate(zip(saves, slates, strict=True)):
         if save:
             others = [other for other in range(len(logits)) if slates[other] == slate and not saves[other]]
-            losses = [math.log1p(math.exp(logits[other] - logits[saved])) for other in others]
-            total += sum(losses) / len(losses) if losses else 0.0
+            losses = [weights[other] * math.log1p(math.exp(logits[other] - logits[saved])) for other in others]
+            total += sum(losses) / sum(weights[other] for other in others) if losses else 0.0
     return total
+
+
+def with_weights(batch: Batch) -> Batch:
+    """A batch whose rows without a label count four times, as after sampling a quarter of them."""
+    return replace(batch, weights_B=torch.where(batch.labels_BH.any(dim=1), 1.0, 4.0))
 
 
 def contrastive_by_hand(user_BD: Tensor, pin_BD: Tensor, batch: Batch, temperature: float) -> float:
@@ -68,7 +76,17 @@ def test_pairwise_is_the_mean_over_a_slate_s_unsaved_pins(seed: int) -> None:
     save_B = batch.labels_BH[:, 0]
     wanted = pairwise_by_hand(logits_B.tolist(), save_B.tolist(), batch.slates_B.tolist())
     assert wanted > 0
-    assert float(pairwise(logits_B, save_B, batch.slates_B)) == pytest.approx(wanted, rel=1e-5)
+    assert float(pairwise(logits_B, save_B, batch.slates_B, batch.weights_B)) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_pairwise_counts_a_row_by_its_weight() -> None:
+    batch = with_weights(next(batches()))
+    logits_B = 3 * torch.randn(len(batch.slates_B), generator=torch.Generator().manual_seed(3))
+    save_B = batch.labels_BH[:, 0]
+    lists = (logits_B.tolist(), save_B.tolist(), batch.slates_B.tolist())
+    found = float(pairwise(logits_B, save_B, batch.slates_B, batch.weights_B))
+    assert found == pytest.approx(pairwise_by_hand(*lists, batch.weights_B.tolist()), rel=1e-5)
+    assert found != pytest.approx(pairwise_by_hand(*lists), rel=1e-3)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -96,7 +114,7 @@ def only_saves(batch: Batch) -> Batch:
 def test_a_batch_without_pairs_costs_nothing(change: Callable[[Batch], Batch]) -> None:
     batch = change(next(batches()))
     logits_B = torch.randn(len(batch.slates_B), requires_grad=True)
-    loss = pairwise(logits_B, batch.labels_BH[:, 0], batch.slates_B)
+    loss = pairwise(logits_B, batch.labels_BH[:, 0], batch.slates_B, batch.weights_B)
     torch.autograd.backward(loss)
     assert loss.item() == 0.0
     assert logits_B.grad is not None
@@ -135,17 +153,23 @@ def rows_of(batch: Batch, recipe: Recipe) -> Rows:
     return look_up(PlainTables(tables), ids_of(batch, recipe.tables), adapting=False)
 
 
-def test_the_objective_weighs_heads_and_losses(recipe: Recipe, ranker: Ranker) -> None:
-    batch = next(batches())
+@pytest.mark.parametrize("change", [lambda batch: batch, with_weights], ids=["all rows", "sampled"])
+def test_the_objective_weighs_heads_rows_and_losses(
+    recipe: Recipe, ranker: Ranker, change: Callable[[Batch], Batch]
+) -> None:
+    batch = change(next(batches()))
     rows, num_rows = rows_of(batch, recipe), len(batch.user_ids_B)
     losses = RankingObjective(ranker, recipe.losses, num_ranks=1)(batch, rows)
     outputs = ranker(batch, rows)
     head = sum(
-        weight * -math.log(probability if label else 1 - probability)
-        for logits, labels in zip(outputs.logits_BH.sigmoid().tolist(), batch.labels_BH.tolist(), strict=True)
+        of_row * weight * -math.log(probability if label else 1 - probability)
+        for of_row, logits, labels in zip(
+            batch.weights_B.tolist(), outputs.logits_BH.sigmoid().tolist(), batch.labels_BH.tolist(), strict=True
+        )
         for weight, probability, label in zip(recipe.losses.head_weights, logits, labels, strict=True)
     )
-    pairs = pairwise_by_hand(outputs.logits_BH[:, 0].tolist(), batch.labels_BH[:, 0].tolist(), batch.slates_B.tolist())
+    lists = (outputs.logits_BH[:, 0], batch.labels_BH[:, 0], batch.slates_B, batch.weights_B)
+    pairs = pairwise_by_hand(*(values.tolist() for values in lists))
     matches = contrastive_by_hand(outputs.user_BD, outputs.pin_BD, batch, recipe.losses.temperature)
     found = {name: loss.item() for name, loss in losses.items()}
     assert found == pytest.approx(

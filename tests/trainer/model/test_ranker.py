@@ -74,7 +74,7 @@ def test_features_are_standardised_by_what_was_fitted() -> None:
     features = torch.tensor([[1.0, 5.0], [2.0, 5.0], [6.0, 5.0]])
     module = Standardize(2)
     torch.testing.assert_close(module(features), features)
-    module.fit(features)
+    module.fit([features])
     # A feature that never varied is only centred.
     torch.testing.assert_close(module.mean_F, torch.tensor([3.0, 5.0]))
     torch.testing.assert_close(module.std_F, torch.tensor([(14 / 3) ** 0.5, 1.0]))
@@ -87,8 +87,18 @@ def test_large_features_keep_their_deviation() -> None:
     """Timestamps and prices have means far above their deviations, where single precision would lose the latter."""
     features = 1e7 + torch.arange(4.0).unsqueeze(1)
     module = Standardize(1)
-    module.fit(features)
+    module.fit([features])
     assert module.std_F.item() == pytest.approx(1.25**0.5, rel=1e-6)
+
+
+def test_features_in_parts_are_fitted_as_in_one() -> None:
+    features = 1e4 + torch.randn(100, 3, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 50.0, 0.0])
+    module, in_parts = Standardize(3), Standardize(3)
+    module.fit([features])
+    in_parts.fit(features.split([1, 60, 3, 36]))
+    torch.testing.assert_close(in_parts.mean_F, module.mean_F)
+    torch.testing.assert_close(in_parts.std_F, module.std_F)
+    assert in_parts.std_F[2] == 1.0
 
 
 def test_two_tower_vectors_have_length_one_and_read_the_mean_history() -> None:

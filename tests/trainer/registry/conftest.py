@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
+from tests.trainer.windows.partitions import write_partition
 from trainer.evaluation.gate import Decision
 from trainer.evaluation.lift import Interval
 from trainer.evaluation.report import Evaluation
@@ -68,6 +68,7 @@ def training_dir(tmp_path: Path) -> Path:
             "num_row_gradients": 4000 if phase == "adapting" else 0,
             "heldout": {"save_auc": 0.6 + number / 100, "save_hit3": 0.3, "save_log_loss": None},
             "lookup": {"exposed_s": 0.5, "hidden_share": 0.75},
+            "reader_wait_s": 0.01,
             "canary": {"self_influence": 0.01, "loss_jump": 0.0},
         }
         for number, phase in ((1, "frozen"), (2, "adapting"))
@@ -110,7 +111,6 @@ HOLD = Decision("hold", ("The lower end is not above the threshold.",))
 
 def _write_day(store: Path, day: date) -> str:
     folder = store / "partitions" / f"dt={day.isoformat()}" / "0123456789abcdef"
-    folder.mkdir(parents=True, exist_ok=True)
     num_rows = 10
     table = pa.table(
         {
@@ -123,7 +123,6 @@ def _write_day(store: Path, day: date) -> str:
             "history_actions": pa.array([[1, 1, 2], []] * (num_rows // 2), pa.list_(pa.int8())),
         }
     )
-    pq.write_table(table, folder / "part-00000.parquet")
-    facts = {"day": day.isoformat(), "num_rows": num_rows, "num_slates": 2}
-    (folder / "partition.json").write_text(json.dumps(facts))
+    if not (folder / "partition.json").exists():
+        write_partition(folder, day, table, num_slates=2)
     return str(folder)

@@ -27,9 +27,16 @@ from trainer.registry.package import input_example
 from trainer.registry.summary import StepCost
 from trainer.registry.tracking import connect
 from trainer.serving import Scorer, save_model
-from trainer.windows.manifest import load_partition, load_window
+from trainer.windows.manifest import load_window
+from trainer.windows.quality.record import QualityRecord
 
 STEPS = {"train": StepCost(duration_s=12.5, peak_rss_mib=900.0), "evaluate": StepCost(duration_s=3, peak_rss_mib=700.0)}
+QUALITY = QualityRecord(
+    verdict="warn",
+    num_breaches=2,
+    page="runs/x/quality.html",
+    files={"quality.json": '{"verdict": "warn"}', "quality.html": "<p>warn</p>"},
+)
 
 
 @dataclasses.dataclass
@@ -56,6 +63,7 @@ class Retrains:
             "4",
             key,
             STEPS,
+            QUALITY,
             self.tracking_uri,
         )
 
@@ -99,6 +107,7 @@ def test_the_summary_says_what_was_decided_on_what(retrains: Retrains) -> None:
         "heldout_day": "2017-11-04",
         "rows": 30,
     }
+    assert summary["quality"] == {"verdict": "warn", "findings": 2, "page": "runs/x/quality.html"}
     assert summary["metrics"]["save_auc"] == 0.65
     assert summary["champion_metrics"] is None
     assert summary["duration_s"] == {"train": 12.5, "evaluate": 3}
@@ -137,7 +146,13 @@ def test_one_run_holds_parameters_curves_tags_and_records(retrains: Retrains, tm
     assert run.data.params["thaw.arm"] == "delayed"
     assert run.data.params["tables.dim"] == "16"
     assert run.data.params["logs.labels"] == '["save"]'
-    expected_tags = {"date": "2017-11-05", "run_key": "k2", "arm": "delayed", "backbone_version": "4"}
+    expected_tags = {
+        "date": "2017-11-05",
+        "run_key": "k2",
+        "arm": "delayed",
+        "backbone_version": "4",
+        "data_verdict": "warn",
+    }
     assert expected_tags.items() <= run.data.tags.items()
     assert [(metric.step, metric.value) for metric in client.get_metric_history(run_id, "heldout/save_auc")] == [
         (1, 0.61),
@@ -155,6 +170,7 @@ def test_one_run_holds_parameters_curves_tags_and_records(retrains: Retrains, tm
     assert json.loads((folder / "window.json").read_text()) == json.loads(Path(retrains.window_path).read_text())
     assert Evaluation.from_json((folder / "evaluation.json").read_text()).lift["save_hit3"].low == 0.001
     assert json.loads((folder / "summary.json").read_text()) == summary
+    assert {name: (folder / name).read_text() for name in QUALITY.files} == QUALITY.files
     record = json.loads((folder / "decision.json").read_text())
     assert record["decision"] == "promote"
     assert record["previous_champion"] == "1"
@@ -253,7 +269,7 @@ def test_a_candidate_that_was_judged_without_the_champion_is_refused(retrains: R
 def test_the_input_example_is_real_rows_of_the_contract(recipe: Recipe, make_window: MakeWindow) -> None:
     heldout = load_window(make_window()).heldout
     assert heldout is not None
-    example = input_example(recipe, load_partition(heldout.path))
+    example = input_example(recipe, heldout)
     assert list(example) == ["user_id", "pin_id", "user_features", "pin_features", "history", "history_actions"]
     assert len(example) == 2
     assert example["history"][0].tolist() == [7, 8, 9]

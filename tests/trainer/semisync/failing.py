@@ -52,8 +52,8 @@ class FailingTables(ShardedTables):
 class FailingReader(SlateReader):
     """Fails on rank 1 when the fourth batch is read."""
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        for number, batch in enumerate(super().epoch(epoch)):
+    def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
+        for number, batch in enumerate(super().epoch(epoch, first_step)):
             if number == 3 and dist.get_rank() == 1:
                 raise ArithmeticError("a row is no number")
             yield batch

@@ -21,7 +21,8 @@ from tests.trainer.tiny_runs import (
     trained,
     without_speed,
 )
-from trainer.batches.reader import SlateReader, slate_starts
+from trainer.batches.reader import SlateReader
+from trainer.batches.slates import slate_starts
 from trainer.embeddings.sharded import ShardedTables
 from trainer.model.backbone import Backbone
 from trainer.model.ranker import Ranker

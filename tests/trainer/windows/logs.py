@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from trainer.recipe import LogsConfig, LossesConfig, Recipe, TablesConfig, WindowConfig
 from trainer.windows.contract import arrow_schema
-from trainer.windows.storage import write_day
+from trainer.windows.logs import write_day
 
 DAY = date(2024, 3, 5)
 
@@ -62,7 +61,3 @@ def write_log(uri: Path, day: date = DAY, change: Callable[[dict[str, list[Any]]
         change(columns)
     write_day(str(uri), day, table_of(columns))
     return uri / f"dt={day}" / "part-00000.parquet"
-
-
-def read(partition: str) -> pa.Table:
-    return pq.ParquetFile(Path(partition) / "part-00000.parquet").read()

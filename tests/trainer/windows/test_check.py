@@ -6,8 +6,10 @@ import pytest
 
 from tests.trainer.windows.logs import DAY, logs_config, write_log
 from trainer.errors import InputError
+from trainer.storage.publishing import write_json
 from trainer.windows import check
 from trainer.windows.check import check_logs
+from trainer.windows.importing.note import NOTE
 
 
 def test_a_sound_log_is_summed_up_by_day(tmp_path: Path) -> None:
@@ -32,13 +34,43 @@ def test_problems_of_all_days_are_listed_and_counted(tmp_path: Path, monkeypatch
     report = check_logs(logs_config(tmp_path))
     assert not report.is_sound
     assert [summary.day for summary in report.days] == [DAY + timedelta(days=3)]
-    negative, corrupt, gap = report.problems
+    negative, corrupt, gap = (problem.line for problem in report.problems)
     assert "column 'pin_id', row 2: -1 is negative" in negative
     assert corrupt.startswith(f"{file}: cannot be read as Parquet")
     assert "no logs for 2024-03-07" in gap
     monkeypatch.setattr(check, "MAX_PROBLEMS", 2)
     bounded = check_logs(logs_config(tmp_path))
     assert (len(bounded.problems), bounded.num_problems) == (2, 3)
+
+
+def test_one_rule_is_one_problem_over_all_files_and_days(tmp_path: Path) -> None:
+    def negative(columns: dict[str, list[object]]) -> None:
+        columns["pin_id"][2:4] = [-1, -7]
+
+    def shorter(columns: dict[str, list[object]]) -> None:
+        del columns["click"]
+
+    write_log(tmp_path, DAY, negative)
+    write_log(tmp_path, DAY + timedelta(days=1))
+    for offset in range(2, 5):
+        write_log(tmp_path, DAY + timedelta(days=offset), negative if offset == 2 else shorter)
+    report = check_logs(logs_config(tmp_path))
+    values, missing = report.problems
+    assert f"dt={DAY}/part-00000.parquet: column 'pin_id', row 2 and 3 more: -1 is negative; map it to 0" in values.line
+    assert values.line.endswith("(in 2 files of 2 days)")
+    assert (values.column, values.num_rows, values.num_files, values.num_days) == ("pin_id", 4, 2, 2)
+    assert "column 'click' is missing; add it as bool (in 2 files of 2 days)" in missing.line
+    assert (missing.column, missing.num_rows, missing.num_files, missing.key) == ("click", 0, 2, None)
+    assert [day.day for day in report.days] == [DAY + timedelta(days=1)]
+    assert report.to_json()["problems"][0]["num_rows"] == 4
+
+
+def test_an_imported_log_names_the_key_to_change(tmp_path: Path) -> None:
+    write_log(tmp_path, DAY, lambda columns: columns["position"].__setitem__(0, -1))
+    write_json(tmp_path / NOTE, {"mapping": "mine.yaml", "keys": {"position": "position", "save": "labels.save"}})
+    (problem,) = check_logs(logs_config(tmp_path)).problems
+    assert problem.key == "position"
+    assert problem.line.endswith("map it to 0 or more; it was imported by 'position' of mine.yaml")
 
 
 def test_duplicates_are_counted(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +7,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.trainer.windows.logs import DAY, columns_of, logs_config, table_of, write_log
+from tests.trainer.windows.logs import DAY, columns_of, logs_config, recipe_for, table_of, write_log
+from tests.trainer.windows.partitions import read_rows
 from trainer.errors import InputError
 from trainer.windows.contract import arrow_schema
-from trainer.windows.reading import inspect_day, read_day
+from trainer.windows.hashing import hash_ids
+from trainer.windows.preparation import prepare_day
+from trainer.windows.reading import DayReading, inspect_day
 
 Columns = dict[str, list[Any]]
 Change = Callable[[Columns], None]
@@ -52,14 +55,23 @@ VALUE_VIOLATIONS: dict[str, tuple[Change, str, str, str]] = {
 }
 
 
-def test_a_sound_day_passes_with_the_types_of_the_contract(tmp_path: Path) -> None:
+def prepare(log: Path, day: date = DAY) -> pa.Table:
+    return read_rows(prepare_day(recipe_for(log), day, str(log / "store")))
+
+
+def test_a_sound_day_passes(tmp_path: Path) -> None:
     write_log(tmp_path)
-    reading = read_day(logs_config(tmp_path), DAY)
-    assert reading.problems == ()
-    assert reading.table is not None
-    assert reading.table.schema.names == arrow_schema(logs_config("")).names
-    assert reading.table.schema.types == arrow_schema(logs_config("")).types
-    assert reading.table.num_rows == 24
+    assert inspect_day(logs_config(tmp_path), DAY) == DayReading(
+        day=DAY,
+        num_rows=24,
+        num_broken=0,
+        num_slates=6,
+        num_duplicates=0,
+        num_positive={"save": 6, "click": 12},
+        problems=(),
+        file_problems=(),
+        sightings=(),
+    )
 
 
 @pytest.mark.parametrize("name", VALUE_VIOLATIONS)
@@ -104,10 +116,47 @@ def test_other_encodings_of_a_type_and_unknown_columns_pass(tmp_path: Path) -> N
         table = table.set_column(table.column_names.index(name), name, table[name].cast(kind))
     (tmp_path / f"dt={DAY}").mkdir()
     pq.write_table(table, tmp_path / f"dt={DAY}" / "logs.parquet")
-    reading = read_day(logs_config(tmp_path), DAY)
-    assert reading.table is not None
-    assert reading.table.schema.types == arrow_schema(logs_config(""), ["text"]).types
-    assert reading.table["text"][23].as_py() == "title 23"
+    assert inspect_day(logs_config(tmp_path), DAY).problems == ()
+    found = prepare(tmp_path)
+    assert found.schema.equals(arrow_schema(logs_config(""), ["text"]))
+    assert sorted(found["text"].to_pylist()) == sorted(columns["text"])
+
+
+def as_text(columns: Columns, *names: str) -> pa.Table:
+    texts = {name: [None if value is None else f"id {value}" for value in columns[name]] for name in names}
+    if "history" in names:
+        texts["history"] = [[f"id {pin}" for pin in pins] for pins in columns["history"]]
+    table = table_of(columns)
+    for name, values in texts.items():
+        table = table.set_column(table.column_names.index(name), name, pa.array(values))
+    return table
+
+
+def test_ids_that_are_text_are_hashed(tmp_path: Path) -> None:
+    (tmp_path / f"dt={DAY}").mkdir()
+    names = ("request_id", "user_id", "pin_id", "history")
+    pq.write_table(as_text(columns_of(), *names), tmp_path / f"dt={DAY}" / "logs.parquet")
+    found = prepare(tmp_path)
+    assert found.schema.equals(arrow_schema(logs_config("")))
+    hashed = dict(zip(range(60), hash_ids(pa.array([f"id {pin}" for pin in range(60)])).to_pylist(), strict=True))
+    wanted = {(hashed[pin], tuple(hashed[past] for past in range(pin // 10))) for pin in columns_of()["pin_id"]}
+    rows = found.select(["pin_id", "history"]).to_pylist()
+    assert {(row["pin_id"], tuple(row["history"])) for row in rows} == wanted
+
+
+def test_ids_that_are_text_in_some_places_only_are_refused(tmp_path: Path) -> None:
+    file = write_log(tmp_path)
+    pq.write_table(as_text(columns_of(), "pin_id"), file)
+    (line,) = inspect_day(logs_config(tmp_path), DAY).problems
+    assert line == (
+        f"{file}: column 'history' is list<int64> where 'pin_id' of {file} is string; "
+        "write all of them as text or all as int64"
+    )
+    other = file.with_name("part-00001.parquet")
+    pq.write_table(table_of(columns_of()), file)
+    pq.write_table(as_text(columns_of(), "user_id"), other)
+    with pytest.raises(InputError, match=f"{other}: column 'user_id' is string where 'user_id' of {file} is int64"):
+        prepare(tmp_path)
 
 
 def test_every_problem_of_a_day_is_found_and_the_first_is_raised(tmp_path: Path) -> None:
@@ -119,10 +168,16 @@ def test_every_problem_of_a_day_is_found_and_the_first_is_raised(tmp_path: Path)
     write_log(tmp_path, change=change)
     problems = inspect_day(logs_config(tmp_path), DAY).problems
     assert [line.split("'")[1] for line in problems] == ["click", "pin_id", "ts"]
-    with pytest.raises(
-        InputError, match=r"'click' is missing.* \(2 more problems: `thawline data check` lists them\)$"
-    ):
-        read_day(logs_config(tmp_path), DAY)
+    with pytest.raises(InputError, match=r"'click' is missing; add it as bool$"):
+        prepare(tmp_path)
+
+    def break_values(columns: Columns) -> None:
+        put("pin_id", -1, 3)(columns)
+        shift_ts(columns)
+
+    write_log(tmp_path, change=break_values)
+    with pytest.raises(InputError, match=r"'pin_id', row 3: .* \(1 more problems: `thawline data check` lists them\)$"):
+        prepare(tmp_path)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "not parquet", "empty", "flipped bits"])
@@ -139,10 +194,12 @@ def test_a_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
         + content[middle + 8 :],
     }
     file.write_bytes(damaged[damage])
+    (line,) = inspect_day(logs_config(tmp_path), DAY).problems
+    assert line.startswith(f"{file}: cannot be read as Parquet (")
+    assert "\n" not in line
     with pytest.raises(InputError) as caught:
-        read_day(logs_config(tmp_path), DAY)
-    assert str(caught.value).startswith(f"{file}: cannot be read as Parquet (")
-    assert "\n" not in str(caught.value)
+        prepare(tmp_path)
+    assert str(caught.value) == line
 
 
 def test_an_extra_column_must_be_in_every_file_of_a_day(tmp_path: Path) -> None:
@@ -155,9 +212,12 @@ def test_an_extra_column_must_be_in_every_file_of_a_day(tmp_path: Path) -> None:
 
 def test_an_empty_day_and_a_day_that_is_not_there(tmp_path: Path) -> None:
     write_log(tmp_path, change=lambda columns: columns.update({name: [] for name in columns}))
+    (line,) = inspect_day(logs_config(tmp_path), DAY).problems
+    assert line == f"{tmp_path}/dt={DAY}: the day has no rows; write it again or choose another date"
+    for read in (lambda log, day: inspect_day(logs_config(log), day), prepare):
+        with pytest.raises(InputError, match=rf"no logs for 2024-03-06 .*; the newest day there is {DAY}; "):
+            read(tmp_path, DAY + timedelta(days=1))
+        with pytest.raises(InputError, match="no such folder"):
+            read(tmp_path / "elsewhere", DAY)
     with pytest.raises(InputError, match=f"dt={DAY}: the day has no rows; "):
-        read_day(logs_config(tmp_path), DAY)
-    with pytest.raises(InputError, match=rf"no logs for 2024-03-06 .*; the newest day there is {DAY}; "):
-        read_day(logs_config(tmp_path), DAY + timedelta(days=1))
-    with pytest.raises(InputError, match="no such folder"):
-        read_day(logs_config(tmp_path / "elsewhere"), DAY)
+        prepare(tmp_path)

@@ -34,7 +34,7 @@ def test_a_window_comes_back_as_it_was_assembled(tmp_path: Path) -> None:
     assert (window.first_day, window.last_day, window.num_rows) == (DAY, DAY + timedelta(days=1), 48)
     assert window.heldout is not None
     assert window.heldout.day == DAY + timedelta(days=2)
-    assert [window.heldout.path, *(partition.path for partition in window.days)] == partitions
+    assert [window.heldout.paths, *(day.paths for day in window.days)] == [(path,) for path in partitions]
     assert (window.heldout.num_rows, window.heldout.num_slates) == (24, 6)
 
 
@@ -56,7 +56,8 @@ def test_a_store_may_be_moved(tmp_path: Path) -> None:
     path = assemble_window(prepare(tmp_path, range(2)), str(tmp_path / "store"), has_heldout=True)
     shutil.move(tmp_path / "store", tmp_path / "moved")
     window = load_window(str(tmp_path / "moved" / Path(path).relative_to(tmp_path / "store")))
-    assert (Path(window.days[0].path) / "part-00000.parquet").is_file()
+    assert [Path(file).parent for file in window.days[0].files] == [Path(window.days[0].paths[0])]
+    assert all(Path(file).is_file() for day in window.days for file in day.files)
 
 
 def test_gaps_duplicates_and_windows_without_training_days_are_refused(tmp_path: Path) -> None:
@@ -78,7 +79,7 @@ def test_gaps_duplicates_and_windows_without_training_days_are_refused(tmp_path:
 def test_a_manifest_that_is_not_whole_is_refused(tmp_path: Path) -> None:
     path = Path(assemble_window(prepare(tmp_path, range(2)), str(tmp_path / "store"), has_heldout=True))
     content = json.loads(path.read_text())
-    gone = load_window(str(path)).days[0].path
+    (gone,) = load_window(str(path)).days[0].paths
     shutil.rmtree(gone)
     with pytest.raises(InputError, match=f"its day {DAY} is gone from {gone}; prepare that day again"):
         load_window(str(path))

@@ -4,17 +4,14 @@ import hashlib
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from pathlib import Path
-from urllib.parse import urlsplit
-
-from pyarrow import fs
 
 from trainer.errors import InputError
-from trainer.windows.storage import fingerprint, folder_aside, local_path
+from trainer.storage.filesystem import Stored, list_stored
+from trainer.storage.publishing import fetch, folder_aside
+from trainer.storage.uris import is_gcs, join, local_path
+from trainer.windows.logs import fingerprint
 
-_SCHEME = "gs://"
-_RETRY_S = 20  # a bucket that does not answer ends the run, where Google's client would try for a quarter of an hour
 _WEIGHTS = "*.safetensors"
 _DESCRIPTIONS = (".json", ".txt", ".model", ".jinja")
 
@@ -27,8 +24,9 @@ def encoder_folder(uri: str) -> Path:
 
     Raises:
         InputError: There is no such folder or bucket, or it cannot be read.
+        StorageError: Storage failed for too long.
     """
-    if uri.startswith(_SCHEME):
+    if is_gcs(uri):
         return _fetched(uri)
     folder = local_path(uri)
     if not (folder / "config.json").is_file():
@@ -59,7 +57,7 @@ def copy_description(folder: Path, out: Path) -> dict[str, str]:
     names = [name for name in names if not name.endswith(".index.json")]  # of weights in several files
     for name in names:
         shutil.copyfile(folder / name, out / name)
-    return {name: fingerprint(out / name).sha256 for name in names}
+    return {name: fingerprint(out / name).digest for name in names}
 
 
 def check_description(folder: Path, checksums: Mapping[str, str]) -> None:
@@ -69,62 +67,28 @@ def check_description(folder: Path, checksums: Mapping[str, str]) -> None:
         InputError: A file is missing or was changed.
     """
     for name, expected in checksums.items():
-        if not (folder / name).is_file() or fingerprint(folder / name).sha256 != expected:
+        if not (folder / name).is_file() or fingerprint(folder / name).digest != expected:
             raise InputError(f"{folder / name}: missing, or its checksum is not the model's; fetch the model again")
 
 
 def _fetched(uri: str) -> Path:
-    root = uri.removeprefix(_SCHEME).rstrip("/")
-    try:
-        files = _list_files(root)
-    except OSError as error:
-        raise _unreadable(uri, error) from None
-    if not any(file.path == f"{root}/config.json" for file in files):
+    files = list_stored(uri, is_recursive=True)
+    if not any(file.name == "config.json" for file in files):
         raise InputError(f"{uri}: no encoder here (config.json is missing); set vlm.path to a Hugging Face folder")
     target = _cache() / _identity(files)
     if not target.is_dir():
         with folder_aside(target) as aside:
-            _copy(uri, root, files, aside)
+            for file in files:
+                copy = aside / file.name
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                fetch(join(uri, file.name), copy)
     return target
-
-
-def _list_files(root: str) -> list[fs.FileInfo]:
-    found = _storage().get_file_info(fs.FileSelector(root, recursive=True))
-    return sorted((file for file in found if file.type == fs.FileType.File), key=lambda file: file.path)
-
-
-def _copy(uri: str, root: str, files: Sequence[fs.FileInfo], aside: Path) -> None:
-    for file in files:
-        copy = aside / file.path.removeprefix(f"{root}/")
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            fs.copy_files(
-                file.path, str(copy), source_filesystem=_storage(), destination_filesystem=fs.LocalFileSystem()
-            )
-        except OSError as error:
-            raise _unreadable(uri, error) from None
-
-
-def _storage() -> fs.GcsFileSystem:
-    limit = timedelta(seconds=_RETRY_S)
-    emulator = os.environ.get("STORAGE_EMULATOR_HOST")
-    if not emulator:
-        return fs.GcsFileSystem(retry_time_limit=limit)
-    address = urlsplit(emulator if "://" in emulator else f"http://{emulator}")
-    return fs.GcsFileSystem(
-        anonymous=True, scheme=address.scheme, endpoint_override=address.netloc, retry_time_limit=limit
-    )
 
 
 def _cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "thawline" / "encoders"
 
 
-def _identity(files: Sequence[fs.FileInfo]) -> str:
-    facts = [f"{file.path} {file.size} {file.mtime_ns}" for file in files]
+def _identity(files: Sequence[Stored]) -> str:
+    facts = [f"{file.name} {file.num_bytes} {file.version}" for file in files]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
-
-
-def _unreadable(uri: str, error: OSError) -> InputError:
-    reason = str(error).splitlines()[0][:200].rstrip(". ")
-    return InputError(f"{uri}: cannot be read ({reason}); name a bucket and folder that exist and that you may read")

@@ -25,7 +25,7 @@ from tqdm import tqdm
 from trainer.errors import InputError
 from trainer.recipe import LogsConfig
 from trainer.windows import contract
-from trainer.windows.storage import write_day
+from trainer.windows.logs import write_day
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]

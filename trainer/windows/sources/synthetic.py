@@ -17,7 +17,10 @@ from numpy.typing import NDArray
 
 from trainer.errors import InputError
 from trainer.recipe import LogsConfig
+from trainer.storage.publishing import ROW_GROUP_ROWS
+from trainer.storage.uris import local_path
 from trainer.windows.contract import arrow_schema
+from trainer.windows.logs import list_days, write_day
 from trainer.windows.sources.media import thumbnails, titles
 from trainer.windows.sources.world import (
     NUM_PROJECTIONS,
@@ -29,7 +32,6 @@ from trainer.windows.sources.world import (
     World,
     examination,
 )
-from trainer.windows.storage import ROW_GROUP_ROWS, list_days, local_path, write_day
 
 __all__ = ["ACTION_CLICK", "ACTION_SAVE", "SyntheticConfig", "synthesize", "synthetic_logs", "true_save_probability"]
 

