@@ -305,7 +305,7 @@ def main() -> None:
         return
     ranks, hosts = run_ranks("benchmarks.semisync", ["--quick"] if options.quick else [])
     figures = {**summarize(ranks), "link": "two hosts" if hosts.link else f"loopback: {hosts.why_not}"}
-    # A real pass has hundreds of steps and 20 points of its curve: in one of 20 steps, each step would end with a point.
+    # As in a real pass, several steps to each of the 20 points of its curve.
     figures |= loop_vs_bare(num_rounds=2 * num_rounds, num_steps=100)
     rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in figures.items()}
     setting = {"workload": asdict(workload), "num_rounds": num_rounds, "num_steps": num_steps}
