@@ -96,7 +96,7 @@ class DayMaker:
                 writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
 
     def _names(self, day: int) -> list[str]:
-        return next(self._scratch.read("rows", day)).schema.names
+        return list(next(self._scratch.read("rows", day)).schema.names)
 
     def _whole(self, batch: pa.Table, position_R: Ints | None, bits_R: Ints | None, rows: slice) -> pa.Table:
         columns = {name: batch[name] for name in batch.column_names if name != ORDER}

@@ -131,9 +131,11 @@ class Reader:
         else:
             end = _end_of_first(data, self.source.quote)
             text = _decoded(data[:end], self.source.encoding, file, 1)
-            quoting = csv.QUOTE_NONE if self.source.quote is None else csv.QUOTE_MINIMAL
             lines = csv.reader(
-                [text], delimiter=self.source.delimiter, quotechar=self.source.quote or '"', quoting=quoting
+                [text],
+                delimiter=self.source.delimiter,
+                quotechar=self.source.quote or '"',
+                quoting=csv.QUOTE_NONE if self.source.quote is None else csv.QUOTE_MINIMAL,
             )
             names = [name.strip() for name in next(lines, [])]
             rest = Block(data[end:], 1 + data[:end].count(b"\n"))
