@@ -26,6 +26,7 @@ from trainer.windows.importing.files import Block, SourceFile, blocks, open_stre
 from trainer.windows.importing.mapping import SourceConfig
 
 PARQUET_ROWS = 65_536
+_PARQUET_BYTES = 32 * 1024**2
 _HEADER_BYTES = 65_536
 
 Progress = Callable[[int], object]
@@ -254,7 +255,7 @@ class Reader:
         with _parquet(file.uri) as parquet:
             self._check(parquet.schema_arrow.names, file.uri)
             num_read, num_rows = 0, max(parquet.metadata.num_rows, 1)
-            batches = parquet.iter_batches(PARQUET_ROWS, columns=self._names)
+            batches = parquet.iter_batches(_batch_rows(parquet.metadata), columns=self._names)
             while (batch := _next_batch(batches, file.uri, num_read)) is not None:
                 first = num_read
                 yield Chunk(
@@ -283,6 +284,12 @@ def _parquet(uri: str) -> Iterator[pq.ParquetFile]:
             yield parquet
     except (pa.ArrowException, OSError) as error:
         raise _not_parquet(uri, error) from None
+
+
+def _batch_rows(metadata: pq.FileMetaData) -> int:
+    """Fewer where rows are long, as those with pictures are."""
+    num_bytes = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
+    return max(1, min(PARQUET_ROWS, _PARQUET_BYTES * metadata.num_rows // max(num_bytes, 1)))
 
 
 def _next_batch(batches: Iterator[pa.RecordBatch], uri: str, row: int) -> pa.RecordBatch | None:
