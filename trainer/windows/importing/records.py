@@ -289,7 +289,7 @@ def _parquet(uri: str) -> Iterator[pq.ParquetFile]:
 def _batch_rows(metadata: pq.FileMetaData) -> int:
     """Fewer where rows are long, as those with pictures are."""
     num_bytes = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
-    return max(1, min(PARQUET_ROWS, _PARQUET_BYTES * metadata.num_rows // max(num_bytes, 1)))
+    return max(1, min(PARQUET_ROWS, int(_PARQUET_BYTES * metadata.num_rows // max(num_bytes, 1))))
 
 
 def _next_batch(batches: Iterator[pa.RecordBatch], uri: str, row: int) -> pa.RecordBatch | None:
