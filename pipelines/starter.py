@@ -69,7 +69,7 @@ def starter_for(out: Path, logs: LogsConfig, history_length: int, summary: Impor
         model=ModelConfig(history_length=min(history_length, _MAX_HISTORY), num_cross_layers=1, hidden_sizes=(32, 16)),
         losses=LossesConfig(head_weights=(1.0,) + (0.5,) * (len(logs.labels) - 1)),
         groups=GroupsConfig(tables=GroupConfig(learning_rate=0.1)),
-        training=TrainingConfig(batch_rows=256),
+        training=TrainingConfig(batch_rows=_batch_rows(summary.num_rows * num_train // len(summary.days))),
         lookup=LookupConfig(mode="sync"),  # one rank has nothing to overlap
     )
     return Starter(recipe=recipe, num_days=num_days, date=_last_day(summary) + timedelta(days=1))
@@ -88,6 +88,11 @@ def _days_in_a_row(summary: ImportSummary) -> int:
 
 def _last_day(summary: ImportSummary) -> date:
     return max(date.fromisoformat(day) for day in summary.days)
+
+
+def _batch_rows(num_rows: int) -> int:
+    """256, or less for a window that would be over in some tens of steps."""
+    return max(32, min(256, 1 << (num_rows // 100).bit_length()))
 
 
 def _rows_for(num_ids: int) -> int:

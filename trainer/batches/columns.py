@@ -173,7 +173,7 @@ class ColumnsBuilder:
     def __init__(self, recipe: Recipe, *, num_rows: int, num_history: int) -> None:
         logs = recipe.logs
         self._recipe = recipe
-        self._of_row = {
+        self._of_row: dict[str, NDArray[Any]] = {
             "request_id": np.empty(num_rows, np.int64),
             "user_id": np.empty(num_rows, np.int64),
             "pin_id": np.empty(num_rows, np.int64),

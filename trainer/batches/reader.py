@@ -106,7 +106,7 @@ class SlateReader:
         self._sizes = source.slate_sizes
         self._is_read = _by_chunk(slates, self._sizes)
         self._pins = source.count_pins()
-        self._kept: _Buffer | None = None
+        self._held: _Buffer | None = None
         self._num_steps: dict[int, int] = {}
         self._waited_s = 0.0
 
@@ -217,13 +217,13 @@ class SlateReader:
                 yield turn, self._load(turn, check)
 
     def _load(self, turn: _Turn, check: Check) -> _Buffer:
-        if self._kept is not None:
-            return self._kept
+        if self._held is not None:
+            return self._held
         is_only = len(turn.chunks) == len(self._sizes)
         wanted = np.ones(len(turn.sizes), np.bool_) if is_only else turn.wanted
         buffer = _buffer(self._source, turn.chunks, wanted, self._pins, check)
         if is_only:
-            self._kept = buffer
+            self._held = buffer
         return buffer
 
     def _batches(self, buffers: Iterator[tuple[_Turn, _Buffer]], first_step: int) -> Iterator[Batch]:

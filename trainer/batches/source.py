@@ -112,7 +112,8 @@ class PinCounts:
     def log_share(self, pin_id: Ints) -> Floats:
         """The log of each pin's share of the rows, for pins that were counted."""
         which = pc.index_in(pa.array(pin_id), value_set=pa.array(self.pins)).to_numpy()
-        return np.log(self.counts[which] / self.counts.sum()).astype(np.float32)
+        shares: NDArray[np.float64] = self.counts[which] / self.counts.sum()
+        return np.log(shares).astype(np.float32)
 
 
 def whole(source: Source, name: str) -> NDArray[Any]:

@@ -183,8 +183,8 @@ def test_a_window_tells_of_its_rows_what_rows_in_memory_tell(shape: Shape, shuff
         for found, wanted in zip(batches_of(window, *groups), batches_of(memory, *groups), strict=True):
             assert_same(found, wanted)
         fitted = [Standardize(3), Standardize(3)]
-        for module, source in zip(fitted, (window, memory), strict=True):
-            module.fit(map(torch.tensor, source.parts("pin_features")))
+        fitted[0].fit(map(torch.tensor, window.parts("pin_features")))
+        fitted[1].fit(map(torch.tensor, memory.parts("pin_features")))
     torch.testing.assert_close(fitted[0].mean_F, fitted[1].mean_F)
     torch.testing.assert_close(fitted[0].std_F, fitted[1].std_F)
 

@@ -20,7 +20,7 @@ from trainer.windows.importing.histories import Engagements, Histories
 from trainer.windows.importing.joining import Joiner
 from trainer.windows.importing.mapping import Mapping
 from trainer.windows.importing.rows import ORDER
-from trainer.windows.importing.spilling import Kind, Scratch
+from trainer.windows.importing.spilling import BUFFER_BYTES, Kind, Scratch
 from trainer.windows.importing.summary import Totals
 from trainer.windows.logs import day_folder
 
@@ -96,7 +96,7 @@ class DayMaker:
                 writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
 
     def _names(self, day: int) -> list[str]:
-        return next(self._scratch.read("rows", day)).schema.names
+        return list(next(self._scratch.read("rows", day)).schema.names)
 
     def _whole(self, batch: pa.Table, position_R: Ints | None, bits_R: Ints | None, rows: slice) -> pa.Table:
         columns = {name: batch[name] for name in batch.column_names if name != ORDER}
@@ -135,16 +135,16 @@ class DayMaker:
 
 
 def _regrouped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The same rows, a row group at a time."""
+    """The same rows, a row group at a time; one of pictures has fewer rows."""
     waiting: list[pa.RecordBatch] = []
-    num_waiting = 0
     for batch in batches:
         waiting.append(batch)
-        num_waiting += batch.num_rows
-        while num_waiting >= ROW_GROUP_ROWS:
+        if sum(part.num_rows for part in waiting) >= ROW_GROUP_ROWS:
             table = pa.Table.from_batches(waiting)
             yield table.slice(0, ROW_GROUP_ROWS)
             waiting = table.slice(ROW_GROUP_ROWS).to_batches()
-            num_waiting -= ROW_GROUP_ROWS
-    if num_waiting:
+        elif sum(part.nbytes for part in waiting) >= BUFFER_BYTES:
+            yield pa.Table.from_batches(waiting)
+            waiting = []
+    if waiting:
         yield pa.Table.from_batches(waiting)

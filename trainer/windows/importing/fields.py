@@ -49,9 +49,7 @@ class Fields:
 
     def id(self, key: str, expression: Expression, kind: Literal["integer", "text"]) -> Ints:
         """Int64 (N,), not negative."""
-        values = self._known(key, self.raw(key, expression))
-        if kind_of(values.type) not in ("number", "text", "truth", "nothing"):
-            return self._none(key, f"is {kind_of(values.type)}, no id")
+        values = self._plain(key, self._known(key, self.raw(key, expression)), "an id")
         if kind == "text":
             return _int64(hash_ids(as_text(values)))
         remedy = "is no integer of 0 or more (kind: text takes any id)"
@@ -63,7 +61,8 @@ class Fields:
 
     def hashed(self, key: str, expressions: tuple[Expression, ...], bucket: Ints | None) -> Ints:
         """An id of what rows have in common, int64 (N,)."""
-        parts = [as_text(self._known(key, self.raw(key, expression))) for expression in expressions]
+        found = [self._known(key, self.raw(key, expression)) for expression in expressions]
+        parts = [as_text(self._plain(key, values, "an id")) for values in found]
         if bucket is not None:
             parts.append(pa.array(bucket).cast(pa.string()))
         return _int64(hash_ids(pc.binary_join_element_wise(*parts, _SEPARATOR)))
@@ -77,10 +76,7 @@ class Fields:
 
     def label(self, key: str, expression: Expression) -> NDArray[np.bool_]:
         """Bool (N,); what is unknown is false."""
-        values = self.raw(key, expression)
-        if kind_of(values.type) not in ("number", "text", "truth", "nothing"):
-            self._none(key, f"is {kind_of(values.type)}, no truth")
-            return np.zeros(self.num_rows, np.bool_)
+        values = self._plain(key, self.raw(key, expression), "true or false")
         done = as_truths(values)
         if done.bad is not None:
             self.faults.append(Fault(key, done.bad, "is not true or false; compare it with something", values))
@@ -88,7 +84,7 @@ class Fields:
 
     def position(self, key: str, expression: Expression, first: int) -> Ints:
         """Counted from 0, int64 (N,)."""
-        values = self._known(key, self.raw(key, expression))
+        values = self._plain(key, self._known(key, self.raw(key, expression)), "a position")
         done = as_integers(values)
         position = pc.subtract(done.values, first)
         outside = pc.or_(pc.less(position, 0), pc.greater(position, MAX_POSITION))
@@ -102,7 +98,7 @@ class Fields:
         values = self._known(key, self.raw(key, expression))
         if kind_of(values.type) == "time":
             values = values.cast(pa.timestamp("us")).cast(pa.int64())
-        done = as_numbers(values)
+        done = as_numbers(self._plain(key, values, "a number"))
         if done.bad is not None:
             self.faults.append(Fault(key, done.bad, "is no number", values))
         return np.asarray(pc.fill_null(done.values, 0.0).to_numpy(zero_copy_only=False), np.float64)
@@ -121,7 +117,7 @@ class Fields:
 
     def probability(self, key: str, expression: Expression) -> pa.Array:
         """Float32 (N,) in (0, 1]."""
-        values = self._known(key, self.raw(key, expression))
+        values = self._plain(key, self._known(key, self.raw(key, expression)), "a number")
         done = as_numbers(values)
         inside = pc.and_(pc.greater(done.values, 0), pc.less_equal(done.values, 1))
         self.faults.append(
@@ -136,25 +132,19 @@ class Fields:
 
     def text(self, key: str, expression: Expression) -> pa.Array:
         """String (N,); no text is an empty one."""
-        values = self.raw(key, expression)
-        if kind_of(values.type) not in ("number", "text", "truth", "nothing"):
-            self._none(key, f"is {kind_of(values.type)}, no text")
-            return pa.array([""] * self.num_rows)
-        return pc.fill_null(as_text(values), "")
+        return pc.fill_null(as_text(self._plain(key, self.raw(key, expression), "text")), "")
 
     def image(self, key: str, expression: Expression) -> pa.Array:
         """Binary (N,)."""
         values = self._known(key, self.raw(key, expression))
         if kind_of(values.type) not in ("bytes", "nothing"):
-            self._none(key, f"is {kind_of(values.type)}; a picture is a column of bytes, which Parquet has")
+            self._none(key, f"is a {kind_of(values.type)}; a picture is a column of bytes, which Parquet has")
             return pa.array([b""] * self.num_rows)
         return pc.fill_null(values.cast(pa.binary()), b"")
 
     def _column_of_numbers(self, key: str, values: pa.Array, config: NumberConfig) -> NDArray[np.float32]:
-        if kind_of(values.type) not in ("number", "text", "truth", "nothing"):
-            hint = " (length: N takes a list of N)" if kind_of(values.type) == "list" else ""
-            self._none(key, f"is {kind_of(values.type)}, no number{hint}")
-            return np.zeros((self.num_rows, 1), np.float32)
+        hint = " (length: N takes a list of N)" if kind_of(values.type) == "list" else ""
+        values = self._plain(key, values, f"a number{hint}")
         done = as_numbers(values)
         if done.bad is not None:
             self.faults.append(Fault(key, done.bad, "is no number", values))
@@ -164,8 +154,10 @@ class Fields:
     def _list_of_numbers(self, key: str, values: pa.Array, config: NumberConfig) -> NDArray[np.float32]:
         assert config.length is not None
         empty = np.zeros((self.num_rows, config.length), np.float32)
+        if kind_of(values.type) == "nothing":
+            values = values.cast(pa.list_(pa.float64()))
         if kind_of(values.type) != "list" or kind_of(values.type.value_type) not in ("number", "truth", "nothing"):
-            self._none(key, f"is {kind_of(values.type)}, no list of numbers")
+            self._none(key, f"is a {kind_of(values.type)}, no list of numbers")
             return empty
         known = np.asarray(values.is_valid().to_numpy(zero_copy_only=False), np.bool_)
         fits = np.asarray(pc.fill_null(pc.list_value_length(values), -1).to_numpy(), np.int64) == config.length
@@ -194,10 +186,16 @@ class Fields:
             self.faults.append(Fault(key, values.is_null(), "is null"))
         return values
 
-    def _none(self, key: str, what: str) -> Ints:
+    def _plain(self, key: str, values: pa.Array, wanted: str) -> pa.Array:
+        """The values, unless they are of a kind that nothing single can be read from: then all rows are at fault."""
+        if kind_of(values.type) in ("number", "text", "truth", "nothing"):
+            return values
+        self._none(key, f"is a {kind_of(values.type)}, not {wanted}")
+        return pa.nulls(self.num_rows)
+
+    def _none(self, key: str, what: str) -> None:
         """All rows are at fault."""
-        self.faults.append(Fault(key, np.ones(self.num_rows, np.bool_), what))
-        return np.zeros(self.num_rows, np.int64)
+        self.fault(key, np.ones(self.num_rows, np.bool_), what)
 
 
 def _floats(numbers: pa.Array, fill: float | None) -> NDArray[np.float32]:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from fnmatch import translate
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ MAX_RECORD_BYTES = 64 * 1024**2
 _WILD = re.compile(r"[*?\[]")
 _COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _PARQUET = b"PAR1"
+_ANY_FOLDERS = "(?:[^/]+/)*"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,15 +105,22 @@ def _below(folder: str, matches: Callable[[str], object]) -> list[SourceFile]:
 
 
 def _matcher(pattern: str) -> Callable[[str], object]:
-    """A pattern whose ``*`` and ``?`` do not cross folders; ``**/`` is any number of them."""
-    parts = [r"(?:[^/]+/)*" if part == "**" else _part(part) + "/" for part in pattern.split("/")]
-    return re.compile("".join(parts).removesuffix("/")).fullmatch
+    """A pattern whose ``*`` and ``?`` do not cross folders; ``**`` does."""
+    *folders, last = pattern.split("/")
+    parts = [_ANY_FOLDERS if part == "**" else _expression(part) + "/" for part in folders]
+    parts.append(f"{_ANY_FOLDERS}[^/]+" if last == "**" else _expression(last))
+    return re.compile("".join(parts)).fullmatch
 
 
-def _part(part: str) -> str:
-    # `translate` gives (?s:...)\Z, with . for any character.
-    inner = translate(part).removeprefix("(?s:").removesuffix(r")\Z")
-    return inner.replace(".*", "[^/]*").replace(r"\[^/]*", r"\.[^/]*") if inner else inner
+def _expression(part: str) -> str:
+    translated = {"*": "[^/]*", "?": "[^/]"}
+    tokens = re.findall(r"\[[^]/]+\]|.", part)
+    return "".join(
+        "[" + token[1:-1].replace("!", "^", token.startswith("[!")).replace("\\", r"\\") + "]"
+        if len(token) > 1
+        else translated.get(token, re.escape(token))
+        for token in tokens
+    )
 
 
 class Readable(Protocol):

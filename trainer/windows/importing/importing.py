@@ -9,9 +9,11 @@ Shape legend: N rows of a chunk, R rows of a day.
 import logging
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -89,37 +91,41 @@ class Import:
         return summary
 
     def _read(self, files: Sequence[SourceFile], engagement_files: Sequence[SourceFile]) -> None:
-        own = self._engagements is not None and not engagement_files
-        both = [*self._impressions.expressions, *(self._engagements.expressions if own and self._engagements else ())]
-        readers = [(Reader(self._mapping.source, both), files, True, own)]
-        if engagement_files:
-            assert self._mapping.engagements is not None and self._mapping.engagements.source is not None
-            assert self._engagements is not None
-            source = self._mapping.engagements.source
-            readers.append((Reader(source, self._engagements.expressions), engagement_files, False, True))
-        for reader, its_files, _, _ in readers:
+        parts = list(self._parts(files, engagement_files))
+        for part in parts:
             with ThreadPoolExecutor(_HEADERS_AT_ONCE) as pool:
-                list(pool.map(reader.check_header, its_files))
-        num_bytes = sum(file.num_bytes for file in (*files, *engagement_files))
+                list(pool.map(part.reader.check_header, part.files))
+        num_bytes = sum(file.num_bytes for part in parts for file in part.files)
         with tqdm(total=num_bytes, desc="read", unit="B", unit_scale=True, smoothing=0) as bar:
             done = 0
-            for reader, its_files, is_shown, is_engaged in readers:
-                for file in its_files:
-                    begin = done
-                    for chunk in reader.read(file, lambda read, begin=begin: bar.update(begin + read - bar.n)):
-                        self._take(chunk, is_shown, is_engaged)
+            for part in parts:
+                for file in part.files:
+                    for chunk in part.reader.read(file, partial(_advance, bar, done)):
+                        self._take(chunk, part)
                     done += file.num_bytes
-                reader.check_seen()
+                part.reader.check_seen()
         self._scratch.flush()
 
-    def _take(self, chunk: Chunk, is_shown: bool, is_engaged: bool) -> None:
+    def _parts(self, files: Sequence[SourceFile], engagement_files: Sequence[SourceFile]) -> Iterator["_Part"]:
+        """The source of impressions; that of engagements, or with it where they lie in the same files."""
+        shown, engaged = self._impressions, self._engagements
+        joined = self._mapping.engagements
+        if engaged is None or joined is None:
+            yield _Part(Reader(self._mapping.source, shown.expressions), files, shown, None)
+        elif joined.source is None:
+            both = [*shown.expressions, *engaged.expressions]
+            yield _Part(Reader(self._mapping.source, both), files, shown, engaged)
+        else:
+            yield _Part(Reader(self._mapping.source, shown.expressions), files, shown, None)
+            yield _Part(Reader(joined.source, engaged.expressions), engagement_files, None, engaged)
+
+    def _take(self, chunk: Chunk, part: "_Part") -> None:
         for line, what in chunk.malformed:
             self._tally.add("source", what, f"{chunk.file}, line {line}")
-        tables = [self._impressions.of(chunk, self._tally)] if is_shown else []
-        if is_engaged and self._engagements is not None:
-            self._take_engaged(self._engagements.of(chunk, self._tally).table)
-        for table in tables:
-            self._take_shown(table)
+        if part.shown is not None:
+            self._take_shown(part.shown.of(chunk, self._tally))
+        if part.engaged is not None:
+            self._take_engaged(part.engaged.of(chunk, self._tally))
 
     def _take_shown(self, table: pa.Table) -> None:
         if self._tally.is_refused or not table.num_rows:
@@ -161,6 +167,19 @@ class Import:
         for day in tqdm(self._scratch.days("rows", "engagements"), desc="write", unit="day"):
             maker.make(day)
         self._totals.take_joined(maker.num_events, maker.num_joined)
+
+
+class _Part(NamedTuple):
+    """Files of one source, and what its records may be."""
+
+    reader: Reader
+    files: Sequence[SourceFile]
+    shown: Impressions | None
+    engaged: Engagements | None
+
+
+def _advance(bar: "tqdm[NoReturn]", begin: int, num_read: int) -> None:
+    bar.update(begin + num_read - bar.n)
 
 
 def _ints(column: pa.ChunkedArray) -> NDArray[np.int64]:

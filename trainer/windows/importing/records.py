@@ -26,6 +26,7 @@ from trainer.windows.importing.files import Block, SourceFile, blocks, open_stre
 from trainer.windows.importing.mapping import SourceConfig
 
 PARQUET_ROWS = 65_536
+_PARQUET_BYTES = 32 * 1024**2
 _HEADER_BYTES = 65_536
 
 Progress = Callable[[int], object]
@@ -131,9 +132,11 @@ class Reader:
         else:
             end = _end_of_first(data, self.source.quote)
             text = _decoded(data[:end], self.source.encoding, file, 1)
-            quoting = csv.QUOTE_NONE if self.source.quote is None else csv.QUOTE_MINIMAL
             lines = csv.reader(
-                [text], delimiter=self.source.delimiter, quotechar=self.source.quote or '"', quoting=quoting
+                [text],
+                delimiter=self.source.delimiter,
+                quotechar=self.source.quote or '"',
+                quoting=csv.QUOTE_NONE if self.source.quote is None else csv.QUOTE_MINIMAL,
             )
             names = [name.strip() for name in next(lines, [])]
             rest = Block(data[end:], 1 + data[:end].count(b"\n"))
@@ -252,7 +255,7 @@ class Reader:
         with _parquet(file.uri) as parquet:
             self._check(parquet.schema_arrow.names, file.uri)
             num_read, num_rows = 0, max(parquet.metadata.num_rows, 1)
-            batches = parquet.iter_batches(PARQUET_ROWS, columns=self._names)
+            batches = parquet.iter_batches(_batch_rows(parquet.metadata), columns=self._names)
             while (batch := _next_batch(batches, file.uri, num_read)) is not None:
                 first = num_read
                 yield Chunk(
@@ -281,6 +284,12 @@ def _parquet(uri: str) -> Iterator[pq.ParquetFile]:
             yield parquet
     except (pa.ArrowException, OSError) as error:
         raise _not_parquet(uri, error) from None
+
+
+def _batch_rows(metadata: pq.FileMetaData) -> int:
+    """Fewer where rows are long, as those with pictures are."""
+    num_bytes = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
+    return max(1, min(PARQUET_ROWS, int(_PARQUET_BYTES * metadata.num_rows // max(num_bytes, 1))))
 
 
 def _next_batch(batches: Iterator[pa.RecordBatch], uri: str, row: int) -> pa.RecordBatch | None:

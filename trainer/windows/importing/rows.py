@@ -87,7 +87,7 @@ class Impressions:
         chosen = _chosen(chunk, self._where)
         fields = Fields(chosen.columns, chosen.num_rows, chosen.faults)
         columns = self._columns(fields)
-        is_sound = tally.take(fields.faults, chosen.num_rows, lambda row: chunk.place(int(chosen.index[row])))
+        is_sound = tally.take(fields.faults, chosen.num_rows, lambda row: chunk.place(int(chosen.number[row])))
         table = pa.table(columns)
         return table if is_sound.all() else table.filter(pa.array(is_sound))
 
@@ -126,18 +126,6 @@ class Impressions:
         return fields.hashed("request_id.hash", self._hashed, bucket)
 
 
-class Engaged(NamedTuple):
-    """Engagements of a chunk.
-
-    Attributes:
-        table: ``user_id``, ``pin_id``, ``ts`` and ``bits``, one a label; ``request_id`` where it is mapped.
-        num_others: Records that carry none of the labels.
-    """
-
-    table: pa.Table
-    num_others: int
-
-
 class Engagements:
     """Makes engagements of records.
 
@@ -171,8 +159,12 @@ class Engagements:
         """What an engagement and its impression share."""
         return ("request_id" if "request_id" in self._ids else "user_id", "pin_id")
 
-    def of(self, chunk: Chunk, tally: Tally) -> Engaged:
-        """The chunk's sound engagements; the others go to `tally`; raises as `Impressions.of` does."""
+    def of(self, chunk: Chunk, tally: Tally) -> pa.Table:
+        """The chunk's sound engagements that carry a label; bad ones go to `tally`; raises as `Impressions.of` does.
+
+        Returns:
+            ``user_id``, ``pin_id``, ``ts`` and ``bits``, one a label; ``request_id`` where it is mapped.
+        """
         chosen = _chosen(chunk, self._where)
         fields = Fields(chosen.columns, chosen.num_rows, chosen.faults)
         bits = np.zeros(chosen.num_rows, np.int64)
@@ -181,17 +173,16 @@ class Engagements:
         columns: dict[str, object] = {name: fields.id(name, *parts) for name, parts in self._ids.items()}
         columns |= {"ts": fields.time("ts", self._ts, self._config.ts), "bits": bits}
         faults = [fault._replace(key=f"engagements.{fault.key}") for fault in fields.faults]
-        is_sound = tally.take(faults, chosen.num_rows, lambda row: chunk.place(int(chosen.index[row])))
-        is_kept = is_sound & (bits != 0)
-        return Engaged(pa.table(columns).filter(pa.array(is_kept)), int((is_sound & (bits == 0)).sum()))
+        is_sound = tally.take(faults, chosen.num_rows, lambda row: chunk.place(int(chosen.number[row])))
+        return pa.table(columns).filter(pa.array(is_sound & (bits != 0)))
 
 
 class _Chosen(NamedTuple):
-    """The records of a chunk that count: their columns, how many, and the index of each within the chunk."""
+    """The records of a chunk that count: their columns, how many, and the number of each within the chunk."""
 
     columns: dict[str, pa.Array]
     num_rows: int
-    index: Ints
+    number: Ints
     faults: list[Fault]
 
 
@@ -203,8 +194,8 @@ def _chosen(chunk: Chunk, where: Expression | None) -> _Chosen:
     # A record that nobody can tell about is no record of another kind: it is counted with those that count.
     for fault in fields.faults:
         is_chosen |= np.asarray(pa.array(fault.rows).fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
-    index = np.flatnonzero(is_chosen)
+    number = np.flatnonzero(is_chosen)
     mask = pa.array(is_chosen)
     columns = {name: values.filter(mask) for name, values in chunk.columns.items()}
     faults = [fault._replace(rows=pa.array(fault.rows).filter(mask), values=None) for fault in fields.faults]
-    return _Chosen(columns, len(index), index, faults)
+    return _Chosen(columns, len(number), number, faults)

@@ -138,5 +138,6 @@ class _Distinct:
         return len(self._known)
 
     def _merge(self) -> None:
-        self._known = np.unique(np.concatenate([self._known, *self._waiting]))
+        ordered = np.sort(np.concatenate([self._known, *self._waiting]))
+        self._known = ordered[np.diff(ordered, prepend=-1) != 0]
         self._waiting, self._num_waiting = [], 0

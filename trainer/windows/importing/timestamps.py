@@ -1,5 +1,7 @@
 """Points in time of a source as microseconds since 1970, UTC.
 
+Zones are Arrow's, which know the changes of clocks up to 2037.
+
 Shape legend: N rows of a chunk.
 """
 
@@ -59,15 +61,13 @@ def to_utc(values: pa.Array, config: TimeConfig) -> Times:
         found, what = _of_times(values, config), "is no time"
     elif config.format in _PER_SECOND and kind in ("number", "text", "nothing"):
         found, what = _of_counts(values, config.format), f"is no number of {config.format} since 1970"
-    elif kind in ("text", "nothing") or config.format != "iso":
-        text = values.cast(pa.string())
-        found = _of_iso(text, config) if config.format == "iso" else _of_pattern(text, config)
-        what = "is no ISO time" if config.format == "iso" else f"does not read as '{config.format}'"
+    elif config.format == "iso" and kind in ("text", "nothing"):
+        found, what = _of_iso(values.cast(pa.string()), config), "is no ISO time"
+    elif "%" in config.format and kind in ("text", "number", "nothing"):
+        found, what = _of_pattern(values.cast(pa.string()), config), f"does not read as '{config.format}'"
     else:
-        found, what = (
-            pa.nulls(len(values), pa.int64()),
-            f"is {kind}; set format to s, ms, us or ns if it counts from 1970",
-        )
+        found, what = pa.nulls(len(values), pa.int64()), f"is a {kind}, which format: {config.format} does not read"
+        what += " (s, ms, us and ns read what counts from 1970)" if kind == "number" else ""
     if config.dst == "bad_row" and config.time_zone != "UTC":
         what += f", or is skipped or told twice in {config.time_zone}"
     is_unread = pc.and_(pc.is_null(found), pc.is_valid(values))

@@ -16,7 +16,7 @@ import numpy as np
 
 from trainer.recipe import LogsConfig, QualityConfig
 from trainer.windows.quality.days import DayFacts, merged
-from trainer.windows.quality.drift import psi_by_chance, shift_of
+from trainer.windows.quality.drift import Shift, psi_by_chance, shift_of
 from trainer.windows.quality.findings import Finding, Level
 from trainer.windows.quality.histograms import Histograms
 from trainer.windows.quality.profile import NUM_HOURS, DayProfile
@@ -62,14 +62,37 @@ class Comparison:
         """The trailing days' profiles added up."""
         return merged(self.logs, self.trailing)
 
-    def columns(self) -> Iterator[tuple[str, Histograms, Histograms, int]]:
-        """Every number that both have: name, the day's and the trailing histograms, and which column in them."""
+    def columns(self) -> Iterator["_Column"]:
+        """Every number that both have."""
         for name, found in self.day.profile.values.items():
             usual = self.usual.values.get(name)
             if usual is not None and len(usual.sums_F) == len(found.sums_F):
-                is_vector = name.endswith("_features")
-                for column in range(len(found.sums_F)):
-                    yield (f"{name}[{column}]" if is_vector else name), found, usual, column
+                earlier = [facts.profile.values[name] for facts in self.trailing if name in facts.profile.values]
+                for number in range(len(found.sums_F)):
+                    label = f"{name}[{number}]" if name.endswith("_features") else name
+                    yield _Column(label, number, found, usual, earlier)
+
+
+class _Column(NamedTuple):
+    """One number of a row.
+
+    Attributes:
+        name: Its name for people.
+        number: Which column of the histograms it is.
+        found: The day's.
+        usual: The trailing days' added up.
+        earlier: Each trailing day's.
+    """
+
+    name: str
+    number: int
+    found: Histograms
+    usual: Histograms
+    earlier: Sequence[Histograms]
+
+    def shift(self, day: Histograms) -> Shift:
+        """How far a day is from the trailing days together."""
+        return shift_of(self.usual.counts_FB[self.number], day.counts_FB[self.number])
 
 
 def check_day(compared: Comparison) -> list[Finding]:
@@ -187,12 +210,13 @@ def _new_pins(compared: Comparison) -> Iterator[Finding]:
 
 
 def _ranges(compared: Comparison) -> Iterator[Finding]:
-    for name, found, usual, column in compared.columns():
-        low, high = usual.lows_F[column], usual.highs_F[column]
+    for column in compared.columns():
+        name, number, found, usual, _ = column
+        low, high = usual.lows_F[number], usual.highs_F[number]
         slack = compared.config.max_range_growth * (high - low)
-        below, above = low - found.lows_F[column], found.highs_F[column] - high
+        below, above = low - found.lows_F[number], found.highs_F[number] - high
         is_above = bool(above >= below)
-        value, limit = (found.highs_F[column], high + slack) if is_above else (found.lows_F[column], low - slack)
+        value, limit = (found.highs_F[number], high + slack) if is_above else (found.lows_F[number], low - slack)
         message = f"{name} has a value of {value:.6g}, usually {low:.6g} to {high:.6g} (limit {limit:.6g})"
         yield _finding(compared, "range", name, value, high if is_above else low, limit, message, is_above=is_above)
 
@@ -200,22 +224,27 @@ def _ranges(compared: Comparison) -> Iterator[Finding]:
 def _drift(compared: Comparison) -> Iterator[Finding]:
     num_usual = sum(facts.num_slates for facts in compared.trailing)
     by_chance = psi_by_chance(max(1, num_usual), max(1, compared.day.num_slates))
-    most = max(compared.config.max_psi, by_chance)
-    for name, found, usual, column in compared.columns():
-        psi = shift_of(usual.counts_FB[column], found.counts_FB[column]).psi
-        message = f"{name} has drifted: its population stability index is {psi:.3f} (limit {most:.3f})"
-        yield _finding(compared, "drift", name, psi, 0, most, message)
+    for column in compared.columns():
+        # Each day has other users, and few of them in a small log: days are that far from their own average anyway.
+        usual, deviation = _middle([column.shift(day).psi for day in column.earlier])
+        most = max(compared.config.max_psi, by_chance, usual + compared.config.max_z * deviation)
+        psi = column.shift(column.found).psi
+        message = f"{column.name} has drifted: its population stability index is {psi:.3f}, usually {usual:.3f} "
+        yield _finding(compared, "drift", column.name, psi, usual, most, f"{message}(limit {most:.3f})")
         if psi <= most:  # what drifts is told once
-            yield _mean(compared, name, found.moments(column)[0], *usual.moments(column))
+            yield _mean(compared, column)
 
 
-def _mean(compared: Comparison, name: str, found: float, usual: float, deviation: float) -> Finding:
-    sampling = compared.config.max_z * deviation / np.sqrt(max(1, compared.day.num_slates))
-    rounding = _FLOAT32_ROUNDING * abs(usual)
-    away = max(compared.config.max_mean_shift * deviation, sampling, rounding)
-    limit = usual - away if found < usual else usual + away
-    message = f"{name} has a mean of {found:.6g}, usually {usual:.6g} (limit {limit:.6g})"
-    return _finding(compared, "mean", name, found, usual, limit, message, is_above=found >= usual)
+def _mean(compared: Comparison, column: _Column) -> Finding:
+    found, _ = column.found.moments(column.number)
+    pooled, deviation = column.usual.moments(column.number)
+    sampling = compared.config.max_z * deviation / math.sqrt(max(1, compared.day.num_slates))
+    slack = max(compared.config.max_mean_shift * deviation, sampling, _FLOAT32_ROUNDING * abs(pooled))
+    limits = _limits(compared, [day.moments(column.number)[0] for day in column.earlier], lambda _: slack)
+    is_above = found >= limits.usual
+    limit = limits.high if is_above else limits.low
+    message = f"{column.name} has a mean of {found:.6g}, usually {limits.usual:.6g} (limit {limit:.6g})"
+    return _finding(compared, "mean", column.name, found, limits.usual, limit, message, is_above=is_above)
 
 
 def _limits(compared: Comparison, earlier: Sequence[float], slack: Callable[[float], float]) -> _Limits:
@@ -233,7 +262,7 @@ def _limits(compared: Comparison, earlier: Sequence[float], slack: Callable[[flo
         week_before = earlier[-_WEEK]
         spans.append((week_before - slack(week_before), week_before + slack(week_before)))
     lows, highs = zip(*spans, strict=True)
-    return _Limits(usual, max(0.0, min(lows)), max(highs))
+    return _Limits(usual, min(lows), max(highs))
 
 
 def _middle(values: Sequence[float]) -> tuple[float, float]:
@@ -248,7 +277,7 @@ def _sampling_error(share: float, num_observed: int) -> float:
 
 def _within(compared: Comparison, limits: _Limits, check: str, column: str, share: float, what: str) -> Finding:
     is_above = share >= limits.usual
-    limit = limits.high if is_above else limits.low
+    limit = limits.high if is_above else max(0.0, limits.low)
     message = f"{share:.2%} {what}, usually {limits.usual:.2%} (limit {limit:.2%})"
     return _finding(compared, check, column, share, limits.usual, limit, message, is_above=is_above)
 

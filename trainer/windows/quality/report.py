@@ -1,13 +1,12 @@
 """The verdict on a window: its newest days held against the days before them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainer.recipe import LogsConfig, Recipe
 from trainer.windows.quality.checks import Comparison, check_day
 from trainer.windows.quality.days import DayFacts, new_pin_shares
-from trainer.windows.quality.drift import shift_of
 from trainer.windows.quality.findings import Finding, Level, worst
 
 
@@ -101,20 +100,20 @@ def _day(logs: LogsConfig, facts: DayFacts, new_pin_share: float | None) -> dict
     }
 
 
-def _shifts(comparison: Comparison) -> Iterator[Mapping[str, Any]]:
-    for name, found, usual, column in comparison.columns():
-        shift = shift_of(usual.counts_FB[column], found.counts_FB[column])
-        (mean, deviation), (usual_mean, usual_deviation) = found.moments(column), usual.moments(column)
+def _shifts(comparison: Comparison) -> Iterator[dict[str, Any]]:
+    for column in comparison.columns():
+        number, found, usual = column.number, column.found, column.usual
+        (mean, deviation), (usual_mean, usual_deviation) = found.moments(number), usual.moments(number)
         yield {
             "day": comparison.day.day.isoformat(),
-            "column": name,
-            **asdict(shift),
+            "column": column.name,
+            **asdict(column.shift(found)),
             "mean": mean,
             "deviation": deviation,
-            "low": float(found.lows_F[column]),
-            "high": float(found.highs_F[column]),
+            "low": float(found.lows_F[number]),
+            "high": float(found.highs_F[number]),
             "usual_mean": usual_mean,
             "usual_deviation": usual_deviation,
-            "usual_low": float(usual.lows_F[column]),
-            "usual_high": float(usual.highs_F[column]),
+            "usual_low": float(usual.lows_F[number]),
+            "usual_high": float(usual.highs_F[number]),
         }

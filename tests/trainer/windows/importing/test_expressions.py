@@ -3,7 +3,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer.errors import InputError
@@ -169,6 +169,7 @@ def test_columns_are_those_that_are_read() -> None:
 OPERANDS = st.sampled_from(["a", "b", "1", "2.5", "-3"])
 
 
+@settings(deadline=None)
 @given(
     st.recursive(
         OPERANDS, lambda inner: st.tuples(inner, st.sampled_from("+-*"), inner).map(lambda part: f"({' '.join(part)})")

@@ -1,7 +1,7 @@
 from collections import defaultdict
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer.windows.importing.histories import Engagements, Histories
@@ -26,6 +26,7 @@ def naive(events: list[Event], user: int, ts_us: int, length: int) -> list[tuple
     return [(pin, action) for _, pin, action in sorted(before, reverse=True)[:length]]
 
 
+@settings(deadline=None)
 @given(EVENTS, ROWS, st.integers(1, 4))
 def test_histories_are_those_of_a_naive_oracle(
     events: list[Event], rows: list[tuple[int, int, int]], length: int
@@ -33,8 +34,8 @@ def test_histories_are_those_of_a_naive_oracle(
     histories = Histories(length)
     for day in range(4):
         of_day = np.array([event for event in events if event[1] == day], np.int64).reshape(-1, 5).T
-        user, _, time, pin, action = of_day
-        histories.open_day(day, Engagements(user, pin, day * DAY_US + time, action.astype(np.int8)))
+        users, _, time, pin, action = of_day
+        histories.open_day(day, Engagements(users, pin, day * DAY_US + time, action.astype(np.int8)))
         asked = [(user, day * DAY_US + time) for user, its_day, time in rows if its_day == day]
         pins, actions = histories.of(
             np.array([user for user, _ in asked], np.int64), np.array([ts_us for _, ts_us in asked], np.int64)
@@ -54,7 +55,7 @@ def test_days_may_be_skipped_and_users_keep_arriving() -> None:
         histories.open_day(day, Engagements(users, users + day, np.full(40, day * DAY_US), np.ones(40, np.int8)))
         asked = np.arange(100)
         pins, _ = histories.of(asked, np.full(100, day * DAY_US))
-        assert pins.to_pylist() == [state[user][::-1][:2] for user in asked]
+        assert pins.to_pylist() == [state[user][::-1][:2] for user in asked.tolist()]
         histories.close_day()
-        for user in users:
-            state[int(user)].append(int(user) + day)
+        for user in users.tolist():
+            state[user].append(user + day)

@@ -340,12 +340,40 @@ def test_bad_rows_are_all_counted_before_they_are_refused(tmp_path: Path, monkey
         ({"ts": {"value": "shown_at", "time_zone": "Mars"}}, "m.yaml: ts.time_zone: 'Mars'"),
         ({"source": {"format": "json"}}, "a.csv, line 1: cannot be read"),
         ({"source": {"format": "parquet"}}, "a.csv: cannot be read as Parquet"),
-        ({"image": "item"}, "image: is text; a picture is a column of bytes"),
+        ({"image": "item"}, "image: is a text; a picture is a column of bytes"),
     ],
 )
 def test_a_mapping_that_does_not_fit_is_told(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
     assert told in refused(tmp_path, write_csv(tmp_path / "in"), changes)
     assert not list((tmp_path / "out").rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("value", [[1, 2], {"a": 1}])
+@pytest.mark.parametrize(
+    ("key", "section"),
+    [
+        ("request_id", {"value": "odd"}),
+        ("request_id", {"hash": ["odd"]}),
+        ("user_id", {"value": "odd", "kind": "text"}),
+        ("ts", {"value": "odd"}),
+        ("ts", {"value": "odd", "format": "s"}),
+        ("ts", {"value": "odd", "format": "%Y"}),
+        ("position", {"value": "odd"}),
+        ("position", {"order_by": "odd"}),
+        ("labels", {"save": "odd"}),
+        ("pin_features", ["odd"]),
+        ("propensity", "odd"),
+        ("text", "odd"),
+        ("image", "odd"),
+        ("history", {"from_column": {"value": "odd.a"}}),
+    ],
+)
+def test_a_column_of_an_odd_kind_is_told(tmp_path: Path, key: str, section: Any, value: object) -> None:
+    source = tmp_path / "a.jsonl"
+    source.write_text(json.dumps({"odd": value, "visit": "s", "member": "m", "item": "i", "shown_at": "2024-03-05"}))
+    plain: dict[str, Any] = {"source": {"format": "json"}, "position": {}, "labels": {"save": True}}
+    plain |= {"pin_features": ["1"], "history": {}}
+    assert key in refused(tmp_path, source, {**plain, key: section})
 
 
 def test_a_file_with_another_header_is_told_before_any_row_is_read(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer.errors import InputError
@@ -14,11 +15,11 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 BERLIN = "Europe/Berlin"
 
 
-def read(values: list[object], **settings: str) -> Times:
+def read(values: list[object], **settings: Any) -> Times:
     return to_utc(pa.array(values), TimeConfig(value="t", **settings))
 
 
-def moments(values: list[object], **settings: str) -> list[datetime | None]:
+def moments(values: list[object], **settings: Any) -> list[datetime | None]:
     found = read(values, **settings).ts_us.to_pylist()
     return [None if ts_us is None else EPOCH + timedelta(microseconds=ts_us) for ts_us in found]
 
@@ -107,7 +108,7 @@ def test_columns_of_times_are_taken_as_such() -> None:
 def test_numbers_need_a_unit() -> None:
     (told, _) = read([1_700_000_000]).bad
     assert told.rows.to_pylist() == [True]
-    assert "format: s, ms, us or ns" in told.what
+    assert told.what == "is a number, which format: iso does not read (s, ms, us and ns read what counts from 1970)"
 
 
 def test_a_change_of_clocks_shifts_or_is_bad() -> None:
@@ -120,8 +121,9 @@ def test_a_change_of_clocks_shifts_or_is_bad() -> None:
     assert "told twice in Europe/Berlin" in strict.bad[0].what
 
 
+@settings(deadline=None)
 @given(
-    st.datetimes(datetime(1995, 1, 1), datetime(2060, 1, 1)),
+    st.datetimes(datetime(1995, 1, 1), datetime(2037, 1, 1)),
     st.sampled_from([BERLIN, "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata"]),
 )
 def test_local_times_are_those_of_the_standard_library(local: datetime, zone: str) -> None:

@@ -112,7 +112,7 @@ def test_an_ordinary_day_is_in_order(seed: int) -> None:
     ("dropped", "check"), [({"num_duplicates": 100}, "duplicates"), ({"num_quarantined": 5}, "quarantine")]
 )
 def test_dropped_rows_are_held_against_what_is_usual(dropped: dict[str, int], check: str) -> None:
-    report = judge(RECIPE, days_of(**dropped))
+    report = judge(RECIPE, days_of(change=None, **dropped))
     assert breaches(report) == {(check, "")}
     chronic = [facts_of(number, table_of(columns_of(0, number)), **dropped) for number in range(NUM_DAYS)]
     assert not judge(RECIPE, chronic).breaches

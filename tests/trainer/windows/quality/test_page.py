@@ -74,7 +74,7 @@ def test_every_chart_is_sound_and_told_in_words(odd: dict[str, Any]) -> None:
         assert root.get("aria-labelledby") == f"{title.get('id')} {told.get('id')}"
         assert title.text and told.text
         names.append(title.get("id"))
-        numbers = [float(text) for text in re.findall(r'(?:x|y|width|height)="([^"]*)"', chart)]
+        numbers = [float(text) for text in re.findall(r' (?:x|y|width|height)="([^"]*)"', chart)]
         assert all(-1 <= number <= 2000 for number in numbers)
     assert len(set(names)) == len(names)
     assert page.count("<details>") >= 5
