@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from trainer.recipe import LogsConfig, LossesConfig, Recipe, TablesConfig, WindowConfig
+from trainer.storage.publishing import leaf_path
 from trainer.windows.contract import arrow_schema
 
 SLATE_SIZE = 20
@@ -62,7 +63,9 @@ def draw_day(log: Path, day: date, num_rows: int, *, seed: int) -> None:
     starts = range(0, num_rows, FILE_ROWS)
     for number, start in enumerate(starts):
         table = _draw(day, start, min(FILE_ROWS, num_rows - start), num_rows, np.random.default_rng([seed, number]))
-        pq.write_table(table, aside / f"part-{number:05}.parquet", compression="snappy", row_group_size=125_000)
+        repeated = [leaf_path(field) for field in table.schema if not field.name.endswith("features")]
+        path = aside / f"part-{number:05}.parquet"
+        pq.write_table(table, path, compression="snappy", row_group_size=125_000, use_dictionary=repeated)
     aside.rename(target)
 
 
