@@ -139,10 +139,12 @@ def summarize(rounds: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, An
     """
 
     def median(job: str, name: str) -> float:
-        return round(statistics.median(found[job][name] for found in rounds), 3)
+        values: list[float] = [found[job][name] for found in rounds]
+        return round(statistics.median(values), 3)
 
     def ratio(job: str) -> float:
-        return round(statistics.median(found[OURS]["duration_s"] / found[job]["duration_s"] for found in rounds), 4)
+        ratios: list[float] = [found[OURS]["duration_s"] / found[job]["duration_s"] for found in rounds]
+        return round(statistics.median(ratios), 4)
 
     return {
         "vs_duckdb": ratio(DUCKDB),

@@ -8,10 +8,16 @@ import os
 from collections.abc import Callable, Mapping
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from benchmarks.windows_log import NUM_PIN_FEATURES, NUM_USER_FEATURES, recipe_of
 from trainer.windows.manifest import load_partition
+from trainer.windows.mixing import mix64
 from trainer.windows.preparation import prepare_day
+from trainer.windows.preparing.order import slate_words
 
 NUM_THREADS = 2
 NEGATIVE_RATE = 0.5
@@ -37,7 +43,8 @@ def prepare_with_duckdb(log: Path, day: date, out: Path) -> list[Path]:
     target = out / "day.parquet"
     files = [str(path) for path in sorted((log / f"dt={day}").glob("*.parquet"))]
     connection = duckdb.connect(config={"threads": NUM_THREADS, "temp_directory": str(out)})
-    connection.execute(_duckdb_macros())
+    connection.execute("SET enable_progress_bar = false")
+    _add_duckdb_hashes(connection)
     connection.execute(
         f"""
         COPY (
@@ -64,19 +71,17 @@ def prepare_with_duckdb(log: Path, day: date, out: Path) -> list[Path]:
     return [target]
 
 
-def _duckdb_macros() -> str:
-    """The hash, in 128-bit integers: DuckDB's 64-bit ones do not wrap around."""
-    wrap = f"% {_WORD}::UHUGEINT)::UBIGINT"
-    return f"""
-        CREATE MACRO add64(a, b) AS ((a::UHUGEINT + b::UHUGEINT) {wrap};
-        CREATE MACRO mul64(a, b) AS ((a::UHUGEINT * b::UHUGEINT) {wrap};
-        CREATE MACRO stir(a, bits, factor) AS mul64(xor(a, a >> bits), factor);
-        CREATE MACRO last_stir(a) AS xor(a, a >> 31::UBIGINT);
-        CREATE MACRO mix64(a) AS last_stir(
-            stir(stir(add64(a, {_ADD}::UBIGINT), 30::UBIGINT, {_MIX_1}::UBIGINT), 27::UBIGINT, {_MIX_2}::UBIGINT));
-        CREATE MACRO slate_word(request) AS mix64(add64(request::UBIGINT, {_mix64(SEED)}::UBIGINT));
-        CREATE MACRO pair_word(request, pin) AS mix64(add64(slate_word(request), pin::UBIGINT));
-    """
+def _add_duckdb_hashes(connection: Any) -> None:
+    """The hash as functions of whole vectors: in SQL it takes 128-bit integers, as 64-bit ones do not wrap around."""
+
+    def slate_word(request: pa.ChunkedArray) -> pa.Array:
+        return pa.array(slate_words(request.to_numpy(), SEED))
+
+    def pair_word(request: pa.ChunkedArray, pin: pa.ChunkedArray) -> pa.Array:
+        return pa.array(mix64(slate_words(request.to_numpy(), SEED) + pin.to_numpy().astype(np.uint64)))
+
+    connection.create_function("slate_word", slate_word, ["BIGINT"], "UBIGINT", type="arrow")
+    connection.create_function("pair_word", pair_word, ["BIGINT", "BIGINT"], "UBIGINT", type="arrow")
 
 
 def _duckdb_checks(day: date) -> str:

@@ -6,6 +6,7 @@ Shape suffixes: N rows of a file.
 import shutil
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from trainer.recipe import LogsConfig, LossesConfig, Recipe, TablesConfig, WindowConfig
+from trainer.storage.publishing import leaf_path
 from trainer.windows.contract import arrow_schema
 
 SLATE_SIZE = 20
@@ -61,7 +63,9 @@ def draw_day(log: Path, day: date, num_rows: int, *, seed: int) -> None:
     starts = range(0, num_rows, FILE_ROWS)
     for number, start in enumerate(starts):
         table = _draw(day, start, min(FILE_ROWS, num_rows - start), num_rows, np.random.default_rng([seed, number]))
-        pq.write_table(table, aside / f"part-{number:05}.parquet", compression="snappy", row_group_size=125_000)
+        repeated = [leaf_path(field) for field in table.schema if not field.name.endswith("features")]
+        path = aside / f"part-{number:05}.parquet"
+        pq.write_table(table, path, compression="snappy", row_group_size=125_000, use_dictionary=repeated)
     aside.rename(target)
 
 
@@ -70,7 +74,7 @@ def _draw(day: date, start: int, num_rows: int, num_day_rows: int, rng: np.rando
     first_slate = start // SLATE_SIZE
     slate_N = first_slate + np.arange(num_fresh) // SLATE_SIZE
     midnight_us = int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) * 1_000_000
-    columns = {
+    columns: dict[str, NDArray[Any]] = {
         "request_id": slate_N * 1_000_003 + day.toordinal(),
         "user_id": rng.integers(0, NUM_USERS, num_fresh // SLATE_SIZE)[slate_N - first_slate],
         "pin_id": _pins(rng, num_fresh),
@@ -102,16 +106,17 @@ def _pins(rng: np.random.Generator, number: int) -> NDArray[np.int64]:
     """Popular ones often: the rank is drawn from a power law by inverting its distribution."""
     share = rng.random(number, np.float32).astype(np.float64)
     rank = (1 + share * (NUM_PINS ** (1 - _ZIPF) - 1)) ** (1 / (1 - _ZIPF))
-    return np.minimum(rank.astype(np.int64), NUM_PINS - 1)
+    pins: NDArray[np.int64] = np.minimum(rank.astype(np.int64), NUM_PINS - 1)
+    return pins
 
 
-def _table(columns: dict[str, NDArray[np.generic]]) -> pa.Table:
+def _table(columns: dict[str, NDArray[Any]]) -> pa.Table:
     schema = arrow_schema(recipe_of(Path("log"), negative_rate=1.0).logs)
     arrays = [_array(columns[field.name], field.type) for field in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _array(values: NDArray[np.generic], kind: pa.DataType) -> pa.Array:
+def _array(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
     if not pa.types.is_list(kind):
         return pa.array(values).cast(kind)
     offsets = np.arange(0, values.size + 1, values.shape[1], dtype=np.int32)

@@ -48,10 +48,10 @@ def test_a_day_comes_with_what_the_log_holds_for_it(tiny_log: Path, tmp_path: Pa
     after = plan_with_files(run_of(log), "window")
     assert [old["day"] for old, new in zip(before, after, strict=True) if old != new] == ["2024-01-07"]
     # Rows may come late, in the next day's folder.
-    late = {"window__late_hours": "2"}
-    before = plan_with_files(run_of(log, **late), "window")
+    run = run_of(log, window__late_hours="2")
+    before = plan_with_files(run, "window")
     part.write_bytes(part.read_bytes() + b"more")
-    after = plan_with_files(run_of(log, **late), "window")
+    after = plan_with_files(run, "window")
     changed = [old["day"] for old, new in zip(before, after, strict=True) if old != new]
     assert changed == ["2024-01-06", "2024-01-07"]
 

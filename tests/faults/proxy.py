@@ -1,26 +1,34 @@
 """An HTTP proxy before a storage server that does to requests what networks and clouds do, by seed, and counts it.
 
+It is a process of its own, ``python -m tests.faults.proxy``: Arrow holds Python's lock while it waits for an answer.
 What happens to a request is drawn from the seed, the request and how often it came before, so that threads that change
 places change nothing. A request meets at most `max_in_a_row` faults one after another: who tries again gets through.
 """
 
 import hashlib
+import json
 import re
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, replace
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import urlsplit
 
 PASSING = ("429", "503", "reset", "lost answer", "truncated", "slow", "hang")
 """What goes away when one tries again."""
 
+REPOSITORY = Path(__file__).parents[2]
+_CONTROL = "/weather"
 _STATUS = {"429": 429, "503": 503, "401": 401, "403": 403, "404": 404}
 _RANDOM_NAME = re.compile(r"[0-9a-f]{8,}")
 _HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host"}
@@ -29,7 +37,7 @@ _SLOW_S = 0.4
 
 @dataclass(kw_only=True)
 class Weather:
-    """What the proxy does, and what it did.
+    """What the proxy does.
 
     Attributes:
         seed: Of the draws.
@@ -38,7 +46,6 @@ class Weather:
         max_in_a_row: Most faults that one request meets before it passes.
         hang_s: How long a hanging response is silent before the connection dies.
         only: Requests that this does not match pass.
-        injected: Counts by fault.
     """
 
     seed: int
@@ -47,44 +54,69 @@ class Weather:
     max_in_a_row: int = 2
     hang_s: float = 2.0
     only: str = ""
-    injected: Counter[str] = field(default_factory=Counter)
-    _seen: Counter[str] = field(default_factory=Counter)
-    _row: Counter[str] = field(default_factory=Counter)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def draw(self, request: str) -> str | None:
-        """The fault that this request meets."""
-        name = _RANDOM_NAME.sub("x", request)
-        with self._lock:
-            self._seen[name] += 1
-            digest = hashlib.sha256(f"{self.seed} {name} {self._seen[name]}".encode()).digest()
-            is_struck = int.from_bytes(digest[:4]) / 2**32 < self.rate and self._row[name] < self.max_in_a_row
-            if not is_struck or not re.search(self.only, request):
-                self._row[name] = 0
-                return None
-            self._row[name] += 1
-            kind = self.kinds[digest[4] % len(self.kinds)]
-            self.injected[kind] += 1
-            return kind
+
+class Storm:
+    """A running proxy.
+
+    Args:
+        url: Where it listens.
+        weather: What it does.
+    """
+
+    def __init__(self, url: str, weather: Weather) -> None:
+        self.url, self.weather = url, weather
 
     @property
-    def num_injected(self) -> int:
-        """All faults so far."""
-        return self.injected.total()
+    def injected(self) -> Counter[str]:
+        """What it did so far, by fault."""
+        with urllib.request.urlopen(self.url + _CONTROL, timeout=60) as answer:
+            return Counter(json.load(answer))
+
+    def change(self, **fields: object) -> None:
+        """Changes the weather."""
+        self.weather = replace(self.weather, **fields)  # type: ignore[arg-type]
+        body = json.dumps(asdict(self.weather)).encode()
+        with urllib.request.urlopen(urllib.request.Request(self.url + _CONTROL, body, method="PUT"), timeout=60):
+            pass
 
 
 @contextmanager
-def proxied(server: str, weather: Weather) -> Iterator[str]:
-    """Runs a proxy before `server` and yields its URL."""
-    proxy = _Proxy(server, weather)
-    thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
-        yield proxy.url
-    finally:
-        proxy.shutdown()
-        proxy.server_close()
-        thread.join()
+def proxied(server: str, weather: Weather) -> Iterator[Storm]:
+    """Runs a proxy before `server`."""
+    command = [sys.executable, "-m", "tests.faults.proxy", server, json.dumps(asdict(weather))]
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield Storm(process.stdout.readline().strip(), weather)
+        finally:
+            process.kill()
+
+
+class _Dice:
+    """Draws and counts faults; for many threads."""
+
+    def __init__(self, weather: Weather) -> None:
+        self.weather = weather
+        self.injected: Counter[str] = Counter()
+        self._seen: Counter[str] = Counter()
+        self._row: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def draw(self, request: str) -> str | None:
+        """The fault that this request meets."""
+        weather, name = self.weather, _RANDOM_NAME.sub("x", request)
+        with self._lock:
+            self._seen[name] += 1
+            digest = hashlib.sha256(f"{weather.seed} {name} {self._seen[name]}".encode()).digest()
+            is_struck = int.from_bytes(digest[:4]) / 2**32 < weather.rate and self._row[name] < weather.max_in_a_row
+            if not is_struck or not re.search(weather.only, request):
+                self._row[name] = 0
+                return None
+            self._row[name] += 1
+            kind = weather.kinds[digest[4] % len(weather.kinds)]
+            self.injected[kind] += 1
+            return kind
 
 
 class _Proxy(ThreadingHTTPServer):
@@ -94,7 +126,7 @@ class _Proxy(ThreadingHTTPServer):
 
     def __init__(self, server: str, weather: Weather) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.upstream, self.weather = server, weather
+        self.upstream, self.dice = server, _Dice(weather)
         self.url = f"http://127.0.0.1:{self.server_port}"
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -107,8 +139,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _pass(self) -> None:
         body = self._body()
-        weather = self.server.weather
-        fault = weather.draw(f"{self.command} {self.path} {self.headers.get('Range', '')}")
+        if self.path == _CONTROL:
+            return self._control(body)
+        weather = self.server.dice.weather
+        fault = self.server.dice.draw(f"{self.command} {self.path} {self.headers.get('Range', '')}")
         if fault in _STATUS:
             return self._refuse(_STATUS[fault])
         if fault == "reset":
@@ -167,8 +201,15 @@ class _Handler(BaseHTTPRequestHandler):
             if self.command != "HEAD":
                 self.wfile.write(content)
 
+    def _control(self, body: bytes) -> None:
+        if body:
+            self.server.dice.weather = Weather(**json.loads(body))
+        self._say(200, json.dumps(self.server.dice.injected).encode())
+
     def _refuse(self, status: int) -> None:
-        content = b'{"error": {"code": %d, "message": "injected", "errors": [{"reason": "injected"}]}}' % status
+        self._say(status, b'{"error": {"code": %d, "message": "injected", "errors": []}}' % status)
+
+    def _say(self, status: int, content: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
@@ -186,3 +227,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Says nothing."""
+
+
+def main(server: str, weather: str) -> None:
+    """Serves until it is killed; says where on its first line."""
+    proxy = _Proxy(server, Weather(**json.loads(weather)))
+    print(proxy.url, flush=True)
+    proxy.serve_forever()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -13,8 +13,6 @@ from tests.faults.proxy import Weather, proxied
 
 pytestmark = pytest.mark.faults
 
-LAST = {"seed": 0, "rate": 1.0, "max_in_a_row": 10_000}
-
 
 @pytest.mark.parametrize(
     ("kind", "code", "words"),
@@ -38,14 +36,14 @@ def test_a_bucket_that_does_not_do_ends_a_command_with_one_line(
     bucket = gcs.make_bucket(gcs_server, f"commands-{kind}")
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(show_recipe(recipe_of(f"{bucket}/log")))
-    weather = Weather(kinds=(kind,), hang_s=60.0, **LAST)
-    with proxied(gcs_server, weather) as url:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
-        done = thawline("data", "check", "--recipe", recipe, timeout_s=60)
-    ledger.injected.update(weather.injected)
+    with proxied(gcs_server, Weather(seed=0, kinds=(kind,), rate=1.0, max_in_a_row=10_000, hang_s=60.0)) as storm:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", storm.url)
+        done = thawline("data", "check", "--recipe", recipe)
+        injected = storm.injected
+    ledger.injected.update(injected)
     assert done.returncode == code, done.stderr
     (line,) = done.stderr.strip().splitlines()
     assert line.startswith(("thawline: error: ", "thawline: failed: ")), line
     assert f"{bucket}/log: cannot be read" in line
     assert words in line
-    assert weather.num_injected > 0
+    assert injected.total() > 0

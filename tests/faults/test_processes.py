@@ -87,16 +87,7 @@ def collect(store: str, partition: str) -> None:
 def test_of_many_processes_at_once_one_publishes(log: Log, store: str, dice: random.Random, seed: int) -> None:
     num_processes = dice.randint(2, 6)
     barrier = work.CONTEXT.Barrier(num_processes)
-    pipes = [work.CONTEXT.Pipe() for _ in range(num_processes)]
-    processes = [
-        work.CONTEXT.Process(target=work.prepare_together, args=(log.uri, store, barrier, theirs))
-        for _, theirs in pipes
-    ]
-    for process in processes:
-        process.start()
-    paths = {[ours.recv(), ours.recv()][1] for ours, _ in pipes}
-    for process in processes:
-        process.join()
+    paths = set(work.outcomes(work.prepare_together, [(log.uri, store, barrier)] * num_processes))
     ledger.injected["race"] += num_processes - 1
     assert len(paths) == 1
     (path,) = paths

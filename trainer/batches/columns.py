@@ -117,8 +117,8 @@ class Columns:
 
     def gather(self, rows: Ints, *, slates: Ints, log_q: Floats, num_step_rows: int) -> Batch:
         """The rows at the given positions (B,) as one batch; ``log_q`` is indexed by row, ``slates`` by position."""
-        first, end = self.history_starts[rows], self.history_starts[rows + 1]
-        lengths = end - first
+        first = self.history_starts[rows]
+        lengths = self.history_starts[rows + 1] - first
         flat = places(first, lengths)
         return Batch(
             user_ids_B=torch.from_numpy(self.user_id[rows]),
@@ -126,9 +126,10 @@ class Columns:
             history_ids_N=torch.from_numpy(self.history[flat]),
             history_actions_N=torch.from_numpy(self.history_actions[flat].astype(np.int64)),
             history_lengths_B=torch.from_numpy(lengths),
-            user_features_BU=torch.from_numpy(self.user_features[rows]),
-            pin_features_BP=torch.from_numpy(self.pin_features[rows]),
-            labels_BH=torch.from_numpy(self.labels[rows]),
+            # Twice as fast as indexing, for rows of more than one number.
+            user_features_BU=torch.from_numpy(self.user_features.take(rows, axis=0)),
+            pin_features_BP=torch.from_numpy(self.pin_features.take(rows, axis=0)),
+            labels_BH=torch.from_numpy(self.labels.take(rows, axis=0)),
             weights_B=torch.from_numpy(self.weights[rows]),
             slates_B=torch.from_numpy(slates),
             log_q_B=torch.from_numpy(log_q[rows]),

@@ -1,7 +1,6 @@
 """Prepared days as row groups, read one after another."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -10,10 +9,8 @@ import pyarrow.parquet as pq
 
 from trainer.batches.media import MEDIA_COLUMNS, require_media
 from trainer.errors import InputError
-from trainer.storage.filesystem import open_parquet
 from trainer.windows.manifest import Partition
-
-_REMEDY = "remove that partition and prepare its day again"
+from trainer.windows.prepared import REMEDY, open_prepared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +57,13 @@ def row_groups_of(partitions: Sequence[Partition]) -> list[RowGroup]:
         num_rows = sum(group.num_rows for group in groups)
         if num_rows != partition.num_rows:
             said = f"has {num_rows:,} rows instead of {partition.num_rows:,}"
-            raise InputError(f"{', '.join(partition.paths)}: {said}; {_REMEDY}")
+            raise InputError(f"{', '.join(partition.paths)}: {said}; {REMEDY}")
         found += groups
     return found
 
 
 def _row_groups(uri: str) -> list[RowGroup]:
-    with _prepared(uri) as file:
+    with open_prepared(uri) as file:
         metadata = file.metadata
         paths = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
         history = next(index for index, path in enumerate(paths) if path.split(".")[0] == "history")
@@ -85,7 +82,7 @@ def read_pieces(pieces: Sequence[Piece], columns: Sequence[str]) -> Iterator[pa.
         StorageError: Storage failed for too long.
     """
     for uri, of_file in groupby(pieces, key=lambda piece: piece.group.uri):
-        with _prepared(uri) as file:
+        with open_prepared(uri) as file:
             there = file.schema_arrow.names
             if MEDIA_COLUMNS[0] in columns:
                 require_media(there, uri)
@@ -103,17 +100,3 @@ def _read(file: pq.ParquetFile, piece: Piece, names: list[str]) -> pa.Table:
         batches = file.iter_batches(batch_size=piece.num_rows, row_groups=[group.number], columns=names)
         return pa.Table.from_batches([next(batches)])
     return file.read_row_group(group.number, columns=names).slice(piece.skip, piece.num_rows)
-
-
-@contextmanager
-def _prepared(uri: str) -> Iterator[pq.ParquetFile]:
-    try:
-        with open_parquet(uri) as file:
-            yield file
-    except InputError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            raise InputError(f"{uri}: is gone; {_REMEDY}") from error
-        raise
-    except (pa.ArrowException, OSError, StopIteration, IndexError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{uri}: cannot be read ({reason[:200]}); {_REMEDY}") from error

@@ -6,11 +6,11 @@ for each of its row groups, of which as many are in memory at once as its buffer
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+import pandas as pd
 from numpy.typing import NDArray
 
 from trainer.batches.slates import Ints, Sizes
@@ -111,8 +111,15 @@ class PinCounts:
 
     def log_share(self, pin_id: Ints) -> Floats:
         """The log of each pin's share of the rows, for pins that were counted."""
-        which = pc.index_in(pa.array(pin_id), value_set=pa.array(self.pins)).to_numpy()
-        shares: NDArray[np.float64] = self.counts[which] / self.counts.sum()
+        return self._log_shares[self._index.get_indexer(pin_id)]
+
+    @cached_property
+    def _index(self) -> pd.Index:
+        return pd.Index(self.pins)  # makes a hash table once
+
+    @cached_property
+    def _log_shares(self) -> Floats:
+        shares: NDArray[np.float64] = self.counts / self.counts.sum()
         return np.log(shares).astype(np.float32)
 
 

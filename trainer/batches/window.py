@@ -34,9 +34,12 @@ def open_window(partitions: Sequence[Partition], recipe: Recipe) -> Source:
             decoded.
         StorageError: Storage failed for too long.
     """
-    if sum(partition.num_rows for partition in partitions) <= recipe.training.shuffle_rows:
-        return Columns.read(partitions, recipe)
-    return Window(partitions, recipe)
+    if sum(partition.num_rows for partition in partitions) > recipe.training.shuffle_rows:
+        return Window(partitions, recipe)
+    began_s = time.monotonic()
+    columns = Columns.read(partitions, recipe)
+    _log.info("window: %d rows, in memory; read in %.1f s", columns.num_rows, time.monotonic() - began_s)
+    return columns
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 import os
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 from trainer.errors import InputError
@@ -50,7 +51,8 @@ def _write_a_probe(uri: str) -> None:
             f"{uri}: cannot be written{where} ({os_reason(error)}); free the space, make it writable or name another"
         ) from None
     finally:
-        probe.unlink(missing_ok=True)
+        with suppress(OSError):
+            probe.unlink()
 
 
 def _look_at_bucket(uri: str, writable: bool) -> None:

@@ -221,7 +221,9 @@ def remove_empty_folders(folder: str, *, within: str) -> None:
 
 
 @contextmanager
-def parquet_writer(uri: str | Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
+def parquet_writer(
+    uri: str | Path, schema: pa.Schema, *, encodings: Mapping[str, str] | None = None
+) -> Iterator[pq.ParquetWriter]:
     """Yields a writer of a new file the way all Parquet here is written: zstd, page checksums.
 
     When the block fails, nothing stays; a file of a killed process may stay in part, under a name that nobody reads
@@ -230,22 +232,23 @@ def parquet_writer(uri: str | Path, schema: pa.Schema) -> Iterator[pq.ParquetWri
     Args:
         uri: The file; its folder is made when missing.
         schema: Of what will be written.
+        encodings: Of columns that are written without dictionary and statistics, by their path in Parquet.
 
     Raises:
         InputError: The folder cannot be written to.
         StorageError: Storage failed for too long.
     """
     write = _remote_writer if is_gcs(str(uri)) else _local_writer
-    with explained(uri, "written"), write(str(uri), schema) as writer:
+    with explained(uri, "written"), write(str(uri), schema, encodings or {}) as writer:
         yield writer
 
 
 @contextmanager
-def _local_writer(uri: str, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
+def _local_writer(uri: str, schema: pa.Schema, encodings: Mapping[str, str]) -> Iterator[pq.ParquetWriter]:
     path = local_path(uri)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with _writer(path, schema) as writer:
+        with _writer(path, schema, encodings) as writer:
             yield writer
     except BaseException:
         with suppress(OSError):
@@ -254,10 +257,10 @@ def _local_writer(uri: str, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
 
 
 @contextmanager
-def _remote_writer(uri: str, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
+def _remote_writer(uri: str, schema: pa.Schema, encodings: Mapping[str, str]) -> Iterator[pq.ParquetWriter]:
     upload = gcs.Upload(uri)
     try:
-        with _writer(upload.stream, schema) as writer:
+        with _writer(upload.stream, schema, encodings) as writer:
             yield writer
         upload.finish()
     except BaseException:
@@ -265,8 +268,17 @@ def _remote_writer(uri: str, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
         raise
 
 
-def _writer(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
-    return pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True)
+def _writer(sink: Any, schema: pa.Schema, encodings: Mapping[str, str]) -> pq.ParquetWriter:
+    options: dict[str, Any] = {}
+    if encodings:
+        others = [path for path in map(leaf_path, schema) if path not in encodings]
+        options = {"column_encoding": dict(encodings), "use_dictionary": others, "write_statistics": others}
+    return pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True, **options)
+
+
+def leaf_path(field: pa.Field) -> str:
+    """How Parquet names a column, or the values in a column of lists."""
+    return f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
 
 
 def write_parquet(uri: str | Path, table: pa.Table) -> None:

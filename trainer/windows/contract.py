@@ -108,7 +108,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 def _is_encoding_of(kind: pa.DataType, field: pa.Field) -> bool:
     is_id = any(field.name in domain for domain in _ID_DOMAINS)
-    return _plain(kind) == field.type or (is_id and is_text(kind) and _is_list(kind) == _is_list(field.type))
+    return bool(_plain(kind) == field.type) or (is_id and is_text(kind) and _is_list(kind) == _is_list(field.type))
 
 
 def _is_list(kind: pa.DataType) -> bool:

@@ -253,7 +253,7 @@ def _progress(title: str, num_rows: int) -> Iterator[Callable[[int], None]]:
 
 
 def _say_done(folder: str, written: Written, num_raw_rows: int, duration_s: float) -> None:
-    facts = {"num_raw_rows": num_raw_rows, "num_rows": written.num_rows, "num_bytes": written.num_bytes}
+    facts: dict[str, Any] = {"num_raw_rows": num_raw_rows, "num_rows": written.num_rows, "num_bytes": written.num_bytes}
     message = f"{folder}: {num_raw_rows:,} rows made into {written.num_rows:,}, {written.num_bytes / 1e6:,.1f} MB, "
     message += f"in {duration_s:.1f} s"
     if log_lines.are_json():

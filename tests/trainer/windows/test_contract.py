@@ -123,7 +123,9 @@ def test_other_encodings_of_a_type_and_unknown_columns_pass(tmp_path: Path) -> N
 
 
 def as_text(columns: Columns, *names: str) -> pa.Table:
-    texts = {name: [None if value is None else f"id {value}" for value in columns[name]] for name in names}
+    texts: dict[str, list[Any]] = {
+        name: [None if value is None else f"id {value}" for value in columns[name]] for name in names
+    }
     if "history" in names:
         texts["history"] = [[f"id {pin}" for pin in pins] for pins in columns["history"]]
     table = table_of(columns)

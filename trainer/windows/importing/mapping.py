@@ -93,7 +93,7 @@ class SlateConfig:
         value: What it is read from.
         kind: As of any id.
         hash: Instead of `value`: what all rows of a slate share, such as the user; hashed together.
-        within_minutes: With `hash`: rows of one slate lie in one of the spans of so many minutes, counted from 1970, UTC.
+        within_minutes: With `hash`: rows of one slate lie in one span of so many minutes, counted from 1970, UTC.
     """
 
     value: Formula | None = None

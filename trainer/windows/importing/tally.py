@@ -111,10 +111,10 @@ class Tally:
         """
         if self.is_refused or (self.num_bad_rows and is_empty):
             first, *others = sorted(self.reasons.values(), key=lambda counted: -counted.num_rows)
-            more = "".join(f"; {other.place}: {other.what} ({_rows(other.num_rows)})" for other in others[:2])
-            unsaid = f"; {len(others) - 2} more rules" if len(others) > 2 else ""
+            more = "".join(f"; also {other.place}: {other.what} ({_rows(other.num_rows)})" for other in others[:2])
+            unsaid = f"; and {len(others) - 2} more rules" if len(others) > 2 else ""
             remedy = "mend them or that key" + (", or set on_bad_row: drop" if self.policy == "refuse" else "")
-            raise InputError(f"{first.place}: {first.what} ({_rows(first.num_rows)}{more}{unsaid}); {remedy}")
+            raise InputError(f"{first.place}: {first.what} ({_rows(first.num_rows)}){more}{unsaid}; {remedy}")
 
     def _reason(self, fault: Fault, row: int, place: Callable[[int], str]) -> Counted:
         known = self.reasons.get((fault.key, fault.what))

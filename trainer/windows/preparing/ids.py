@@ -67,8 +67,11 @@ class IdSample:
         ids_N = np.concatenate([self._ids_N, *(ids for ids, _ in self._pending)])
         checks_N = np.concatenate([self._checks_N, *(checks for _, checks in self._pending)])
         self._pending.clear()
-        order = np.lexsort((checks_N, ids_N))
-        ids_N, checks_N = ids_N[order], checks_N[order]
+        if checks_N.any():
+            order = np.lexsort((checks_N, ids_N))
+            ids_N, checks_N = ids_N[order], checks_N[order]
+        else:
+            ids_N.sort()
         is_first_N = np.ones(len(ids_N), np.bool_)
         is_first_N[1:] = (ids_N[1:] != ids_N[:-1]) | (checks_N[1:] != checks_N[:-1])
         self._ids_N, self._checks_N = ids_N[is_first_N], checks_N[is_first_N]

@@ -1,4 +1,4 @@
-"""Which ids a day holds, in fixed memory: the ids of smallest hash, with how often each came.
+"""Which ids a day holds, in fixed memory: the ids of smallest hash.
 
 The k smallest hashes estimate how many ids there are (Bar-Yossef et al., RANDOM 2002; Beyer et al., SIGMOD 2007), and
 they are a uniform sample of the ids. The hash is the same every day, so whether an id of the sample came on another
@@ -27,26 +27,21 @@ class DistinctIds:
     def __init__(self, size: int) -> None:
         self.size = size
         self.hashes_K: NDArray[np.uint64] = np.empty(0, np.uint64)
-        self.counts_K: NDArray[np.int64] = np.empty(0, np.int64)
 
     def add(self, ids: NDArray[np.int64]) -> None:
         """Takes ids in, repeated or not."""
         if self.is_sample:
             hashes = mix64(ids.astype(np.uint64))
-            self._take(*np.unique(hashes[hashes <= self.hashes_K[-1]], return_counts=True))
+            self._take(hashes[hashes <= self.hashes_K[-1]])
         else:
-            distinct, counts = pa.array(ids).value_counts().flatten()
-            self._take(mix64(distinct.to_numpy().astype(np.uint64)), counts.to_numpy())
+            self._take(mix64(pa.array(ids).unique().to_numpy().astype(np.uint64)))
 
     def merge(self, other: Self) -> None:
         """Takes in what `other`, of the same size, has seen."""
-        self._take(other.hashes_K, other.counts_K)
+        self._take(other.hashes_K)
 
-    def _take(self, hashes: NDArray[np.uint64], counts: NDArray[np.int64]) -> None:
-        merged, places = np.unique(np.concatenate([self.hashes_K, hashes]), return_inverse=True)
-        summed = np.zeros(len(merged), np.int64)
-        np.add.at(summed, places, np.concatenate([self.counts_K, counts]))
-        self.hashes_K, self.counts_K = merged[: self.size], summed[: self.size]
+    def _take(self, hashes: NDArray[np.uint64]) -> None:
+        self.hashes_K = np.union1d(self.hashes_K, hashes)[: self.size]
 
     @property
     def is_sample(self) -> bool:
@@ -67,12 +62,11 @@ class DistinctIds:
 
     def to_json(self) -> dict[str, Any]:
         """The sample as plain JSON values."""
-        return {"size": self.size, "hashes": packed(self.hashes_K), "counts": packed(self.counts_K)}
+        return {"size": self.size, "hashes": packed(self.hashes_K)}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
         """Reads what `to_json` wrote."""
         ids = cls(content["size"])
         ids.hashes_K = unpacked(content["hashes"]).view(np.uint64)
-        ids.counts_K = unpacked(content["counts"])
         return ids

@@ -73,27 +73,24 @@ def hour_grid(title: str, days: Sequence[str], rows_by_hour: Sequence[Sequence[i
     return _drawing(title, told, 26 + len(days) * tall, parts)
 
 
-def ranked_bars(title: str, names: Sequence[str], values: Sequence[float], limit: float) -> str:
-    """A horizontal bar a name, with a line at `limit`; bars beyond it are outlined."""
+def ranked_bars(title: str, names: Sequence[str], values: Sequence[float], limits: Sequence[float]) -> str:
+    """A horizontal bar a name, with a tick at its limit; bars beyond theirs are outlined."""
     left, pitch = 210, 20
-    top = max([*values, limit * 1.1])
-    scale = (_WIDTH - left - 70) / top
-    height = 24 + pitch * len(names)
+    scale = (_WIDTH - left - 120) / max(*values, *limits)
     parts = []
-    for number, (name, value) in enumerate(zip(names, values, strict=True)):
+    for number, (name, value, limit) in enumerate(zip(names, values, limits, strict=True)):
         y = 4 + number * pitch
+        end = left + max(value, limit) * scale + 6
         parts += [
             f'<text x="{left - 8}" y="{y + 12}" text-anchor="end">{escape(name)}</text>',
             f'<rect x="{left}" y="{y}" width="{value * scale:.1f}" height="{pitch - 5}" {_look(value > limit)}/>',
-            f'<text x="{left + value * scale + 5:.1f}" y="{y + 12}">{value:.3f}</text>',
+            f'<path d="M{left + limit * scale:.1f} {y - 2}v{pitch - 1}" stroke="{_INK}" stroke-width="1.5"/>',
+            f'<text x="{end:.1f}" y="{y + 12}">{value:.3f}, limit {limit:.3f}</text>',
         ]
-    x = left + limit * scale
-    parts += [
-        f'<path d="M{x:.1f} 0V{height - 18}" stroke="{_INK}" stroke-dasharray="5 3"/>',
-        f'<text x="{x:.1f}" y="{height - 5}" text-anchor="middle">limit {limit:.3g}</text>',
-    ]
-    told = "; ".join(f"{name} {value:.3f}" for name, value in zip(names, values, strict=True))
-    return _drawing(title, f"Limit {limit:.3g}. {told}.", height, parts)
+    told = "; ".join(
+        f"{name} {value:.3f}, limit {limit:.3f}" for name, value, limit in zip(names, values, limits, strict=True)
+    )
+    return _drawing(title, f"{told}.", 8 + pitch * len(names), parts)
 
 
 def paired_bars(title: str, names: Sequence[str], usual: Sequence[float], found: Sequence[float]) -> str:

@@ -91,6 +91,10 @@ def _breaches(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [finding for finding in report["findings"] if finding["level"] != "ok"]
 
 
+def _of(report: Mapping[str, Any], check: str, day: str) -> list[Mapping[str, Any]]:
+    return [finding for finding in report["findings"] if (finding["check"], finding["day"]) == (check, day)]
+
+
 def _breach_table(breaches: Sequence[Mapping[str, Any]]) -> list[str]:
     rows = [
         (
@@ -131,7 +135,14 @@ def _days(report: Mapping[str, Any]) -> list[str]:
         *(
             part
             for title, values, form in charts
-            for part in (f"<h3>{escape(title)}</h3>", *_figure(day_bars(title, names, values, form, judged)))
+            for part in (
+                f"<h3>{escape(title)}</h3>",
+                *(
+                    _figure(day_bars(title, names, values, form, judged))
+                    if any(values)
+                    else ["<p>None on any day.</p>"]
+                ),
+            )
         ),
         *_details("Numbers by day", _table("Days of the window, the newest last", heads, cells)),
     ]
@@ -155,10 +166,9 @@ def _features(report: Mapping[str, Any], day: str) -> list[str]:
     shifts = sorted((shift for shift in report["shifts"] if shift["day"] == day), key=lambda shift: -shift["psi"])
     if not shifts:
         return []
-    limit = next(
-        finding["threshold"] for finding in report["findings"] if (finding["check"], finding["day"]) == ("drift", day)
-    )
+    limits = {finding["column"]: finding["threshold"] for finding in _of(report, "drift", day)}
     ranked, title = shifts[:_MAX_RANKED], f"Population stability index by column, {day}"
+    drifted = [shift for shift in shifts if shift["psi"] > limits[shift["column"]]]
     heads = ["Column", "Index", "Mean", "usually", "Deviation", "usually", "Range", "usually"]
     cells = [
         (
@@ -174,10 +184,16 @@ def _features(report: Mapping[str, Any], day: str) -> list[str]:
     return [
         f"<h2>Features of {escape(day)} against the days before</h2>",
         *_figure(
-            ranked_bars(title, [shift["column"] for shift in ranked], [shift["psi"] for shift in ranked], limit),
-            f"0 is no shift. The {len(ranked)} largest of {len(shifts)} columns; bars beyond the limit are outlined.",
+            ranked_bars(
+                title,
+                [shift["column"] for shift in ranked],
+                [shift["psi"] for shift in ranked],
+                [limits[shift["column"]] for shift in ranked],
+            ),
+            f"0 is no shift, a tick the column's limit; bars beyond it are outlined. {len(ranked)} of {len(shifts)} "
+            "columns, the most shifted first.",
         ),
-        *(part for shift in shifts[:_MAX_SHIFTS] if shift["psi"] > limit for part in _shift(shift)),
+        *(part for shift in drifted[:_MAX_SHIFTS] for part in _shift(shift)),
         *_details("Numbers by column", _table(f"Columns of {day}, the most shifted first", heads, cells)),
     ]
 

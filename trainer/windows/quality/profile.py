@@ -1,8 +1,8 @@
 """The profile of a prepared day: what its rows look like, in fixed memory, made while they stream by.
 
-The preparation adds each chunk of rows that it keeps, and writes the result into the day's ``partition.json``, under
-``profile``. Profiles add up, shards to days and days to windows, so the checks of a window read no row again: a new day
-costs that day's work, however long the window is.
+The preparation adds each chunk of rows, without duplicates and before negatives are sampled, and writes the result into
+the day's ``partition.json``, under ``profile``. Profiles add up, shards to days and days to windows, so the checks of a
+window read no row again: a new day costs that day's work, however long the window is.
 """
 
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ class DayProfile:
         self.num_files += 1
 
     def add(self, table: pa.Table) -> None:
-        """Adds rows that were kept.
+        """Adds rows.
 
         Args:
             table: Columns of the contract in its types, see `trainer.windows.contract.arrow_schema`; any number

@@ -319,8 +319,9 @@ def test_bad_rows_are_all_counted_before_they_are_refused(tmp_path: Path, monkey
     bad = ["s1,,lamp,2024-03-05,1,,1", "s1,anna,lamp,noon,1,,1"] * 3
     mixed = [line for pair in zip(LINES * 2, bad, strict=False) for line in pair]
     refusal = refused(tmp_path, write_csv(tmp_path / "in", mixed))
-    assert "user_id: is null (3 rows; " in refusal
-    assert "ts: 'noon' is no ISO time (3 rows)" in refusal
+    assert "user_id: is null (3 rows)" in refusal
+    assert "; also " in refusal
+    assert "ts: 'noon' is no ISO time (3 rows); mend them" in refusal
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
@@ -6,7 +8,7 @@ from hypothesis import strategies as st
 from tests.trainer.windows.logs import columns_of, table_of
 from trainer.windows.preparing.gather import gather
 
-EXTRAS = {
+EXTRAS: dict[str, list[Any]] = {
     "propensity": [0.5] * 24,
     "image": [bytes([row] * row) for row in range(24)],
     "text": ["é" * row for row in range(24)],

@@ -24,7 +24,6 @@ def test_chunks_merges_and_json_change_nothing(chunks: list[list[int]], size: in
     whole = taken([pin for chunk in chunks for pin in chunk], size)
     for other in (streamed, merged, DistinctIds.from_json(json.loads(json.dumps(whole.to_json())))):
         assert (other.hashes_K == whole.hashes_K).all()
-        assert (other.counts_K == whole.counts_K).all()
         assert other.size == size
 
 
@@ -32,7 +31,6 @@ def test_chunks_merges_and_json_change_nothing(chunks: list[list[int]], size: in
 def test_few_ids_are_counted_exactly(ids: list[int]) -> None:
     found = taken(ids, 100)
     assert found.num_distinct == len(set(ids))
-    assert found.counts_K.sum() == len(ids)
     assert not found.is_sample
 
 
@@ -44,4 +42,3 @@ def test_many_ids_are_estimated() -> None:
             found.add(np.concatenate([ids, ids]))
         assert found.is_sample
         assert abs(found.num_distinct / number - 1) < 4 / 64
-        assert (found.counts_K == 2).all()

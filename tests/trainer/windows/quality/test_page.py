@@ -63,8 +63,9 @@ def test_the_page_is_one_file_that_fetches_nothing(odd: dict[str, Any]) -> None:
 def test_every_chart_is_sound_and_told_in_words(odd: dict[str, Any]) -> None:
     page = page_of(odd)
     charts = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
-    # Five by day, the hours, features of two days, and the feature that drifted.
-    assert len(charts) == 5 + 1 + 2 + 1
+    # Three by day (nothing was dropped), the hours, features of two days, and the feature that drifted.
+    assert len(charts) == 3 + 1 + 2 + 1
+    assert page.count("<p>None on any day.</p>") == 2
     names = []
     for chart in charts:
         root = ElementTree.fromstring(chart)
