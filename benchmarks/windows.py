@@ -186,7 +186,7 @@ def _data_steps(log: Path, store: Path, date_: date) -> float:
 def main() -> None:
     """Measures and publishes."""
     parser = argparse.ArgumentParser(prog="make bench-windows", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the rows, fewer rounds")
+    parser.add_argument("--quick", action="store_true", help="a fifth of the rows, fewer rounds")
     parser.add_argument("--job", choices=JOBS, help=argparse.SUPPRESS)
     parser.add_argument("--log", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
@@ -195,7 +195,7 @@ def main() -> None:
         print(json.dumps(run_job(options.job, options.log, options.out)))
         return
     LOGS.mkdir(parents=True, exist_ok=True)
-    small_rows, large_rows, day_rows = (size // 10 if options.quick else size for size in (SMALL, LARGE, DAY_ROWS))
+    small_rows, large_rows, day_rows = (size // 5 if options.quick else size for size in (SMALL, LARGE, DAY_ROWS))
     small = compare(small_rows, 2 if options.quick else 5)
     large = compare(large_rows, 1 if options.quick else 3)
     window = next_day(day_rows)
