@@ -23,7 +23,7 @@ LOOKING, BLIND = tiny.recipe(tiny.BUILTIN_VLM), tiny.recipe()
 
 def a_window(store: Path, *, without: tuple[str, ...] = ()) -> str:
     """A day to train on and one to hold out."""
-    days = []
+    days: list[str] = []
     for day in (date(2024, 1, 1), date(2024, 1, 2)):
         folder = store / f"dt={day}" / "0123456789abcdef"
         table = tiny.table_with_media(num_slates=60)

@@ -1,6 +1,6 @@
 """An HTTP proxy before a storage server that does to requests what networks and clouds do, by seed, and counts it.
 
-It is a process of its own, ``python -m tests.faults.proxy``: Arrow holds Python's lock while it waits for an answer.
+It is a process of its own, ``python -m tests.faults.proxy``: Arrow holds Python's lock while it opens an object.
 What happens to a request is drawn from the seed, the request and how often it came before, so that threads that change
 places change nothing. A request meets at most `max_in_a_row` faults one after another: who tries again gets through.
 """

@@ -89,7 +89,9 @@ def batches_of(window: WindowManifest, recipe: Recipe) -> Iterator[Batch]:
 
 def same(one: Batch, other: Batch) -> bool:
     def equal(mine: object, theirs: object) -> bool:
-        return torch.equal(mine, theirs) if isinstance(mine, torch.Tensor) else mine == theirs
+        if isinstance(mine, torch.Tensor) and isinstance(theirs, torch.Tensor):
+            return torch.equal(mine, theirs)
+        return mine == theirs
 
     return all(equal(value, vars(other)[name]) for name, value in vars(one).items())
 

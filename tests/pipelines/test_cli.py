@@ -156,4 +156,4 @@ def test_a_log_is_drawn_whole_and_never_over_another(thawline: Thawline, tmp_pat
 def test_a_store_that_cannot_be_written_is_told(thawline: Thawline, tiny_log: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = thawline(*RETRAIN, "--set", f"logs.uri={tiny_log}", "--date", "2024-01-10", "--store", tmp_path / "file")
-    assert_told(done, "--store")
+    assert_told(done, f"{tmp_path / 'file'}: cannot be written (Not a directory)")

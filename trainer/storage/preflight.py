@@ -65,7 +65,8 @@ def _look_at_bucket(uri: str, writable: bool) -> None:
             found = gcs.client().list_blobs(bucket, prefix=f"{key}/" if key else None, max_results=1, **patience)
             next(iter(found), None)
     except InputError as error:
-        if isinstance(error.__cause__, DefaultCredentialsError):
+        # Its subclasses are of credentials that are there.
+        if type(error.__cause__) is DefaultCredentialsError:
             raise InputError(
                 f"{uri}: nobody says who asks for it; run `gcloud auth application-default login`, set "
                 "GOOGLE_APPLICATION_CREDENTIALS, or give this pod's account an identity"

@@ -43,7 +43,7 @@ from trainer.windows.reading import no_rows, refuse_changes
 PREPARATION_VERSION = 3
 """Raise it whenever the same inputs and settings would give other rows or another order."""
 
-BUCKET_BYTES = 48 * 1024**2
+BUCKET_BYTES = 32 * 1024**2
 """About what a range of rows is, decoded, that is ordered at a time."""
 
 _MAX_BUCKETS = 4096

@@ -26,7 +26,7 @@ def test_runs_name_the_windows_that_they_read(
     client.delete_run(comparison)
     assert set(digests) & named_windows(tracking_uri) == {digests[0]}
     found = client.get_model_version(recipe.backbone_name, version)
-    client.delete_run(found.run_id)
+    client.delete_run(str(found.run_id))
     assert digests[0] in named_windows(tracking_uri), "a registered model came from it"
     client.delete_model_version(recipe.backbone_name, version)
     assert digests[0] not in named_windows(tracking_uri)
