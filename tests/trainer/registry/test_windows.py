@@ -9,9 +9,9 @@ from trainer.registry.windows import WINDOW_TAG, named_windows
 from trainer.windows.manifest import load_window
 
 
-def test_runs_name_the_windows_that_they_read(
-    recipe: Recipe, tracking_uri: str, make_window: MakeWindow, tmp_path: Path
-) -> None:
+def test_runs_name_the_windows_that_they_read(recipe: Recipe, make_window: MakeWindow, tmp_path: Path) -> None:
+    # Other tests' runs name windows of the same days.
+    tracking_uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     windows = [make_window(num_days, has_heldout=False) for num_days in (2, 3)]
     digests = [load_window(window).digest for window in windows]
     assert not set(digests) & named_windows(tracking_uri)

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from tests.conftest import REPOSITORY
 from tests.trainer.windows.logs import DAY, columns_of, logs_config, recipe_for, table_of, write_log
 from tests.trainer.windows.partitions import read_rows as read
 from trainer.errors import InputError
@@ -223,7 +224,7 @@ preparation.prepare_day(recipe_for(sys.argv[1]), DAY, sys.argv[2])
 
 def test_a_kill_between_the_rows_and_the_manifest_publishes_nothing(log: Path, store: str, tmp_path: Path) -> None:
     stalled = tmp_path / "stalled"
-    child = subprocess.Popen([sys.executable, "-c", STALL, str(log), store, str(stalled)], cwd=os.getcwd())
+    child = subprocess.Popen([sys.executable, "-c", STALL, str(log), store, str(stalled)], cwd=REPOSITORY)
     try:
         deadline_s = time.monotonic() + 30
         while not stalled.exists() and time.monotonic() < deadline_s:

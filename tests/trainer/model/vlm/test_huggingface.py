@@ -153,7 +153,7 @@ def test_a_folder_that_is_no_encoder_is_refused(folder: Path, tmp_path: Path) ->
     assert "its encoder cannot be read" in refusal(broken)
     with pytest.raises(InputError, match="its tokenizer cannot be read"):
         PretrainedTokenizer(copy(folder, tmp_path / "mute", "token*"))
-    with pytest.raises(InputError, match="s3:// storage is not supported"):
+    with pytest.raises(InputError, match="s3:// is not supported here"):
         encoder_folder("s3://bucket/encoder")
 
 
