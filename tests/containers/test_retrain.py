@@ -137,7 +137,7 @@ def test_what_steps_wrote_is_theirs(there: Outcome) -> None:
 
 def test_models_went_through_the_server(there: Outcome, mlflow_server: MlflowServer) -> None:
     assert list(mlflow_server.artifacts.rglob("MLmodel"))
-    assert {path.name for path in there.store.iterdir()} == {"partitions", "runs", "windows"}
+    assert {path.name for path in there.store.iterdir()} == {"partitions", "prepared", "runs", "windows"}
 
 
 def test_the_next_day_is_judged_against_the_champion(
