@@ -111,7 +111,8 @@ class PinCounts:
 
     def log_share(self, pin_id: Ints) -> Floats:
         """The log of each pin's share of the rows, for pins that were counted."""
-        return self._log_shares[self._index.get_indexer(pin_id)]
+        found: Floats = self._log_shares[self._index.get_indexer(pin_id)]
+        return found
 
     @cached_property
     def _index(self) -> pd.Index:

@@ -112,7 +112,7 @@ def _is_encoding_of(kind: pa.DataType, field: pa.Field) -> bool:
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(_plain(kind))
+    return bool(pa.types.is_list(_plain(kind)))
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
