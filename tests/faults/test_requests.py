@@ -29,15 +29,8 @@ def remote(gcs_server: str, log: Log) -> str:
     bucket = gcs.make_bucket(gcs_server, "faults")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STORAGE_EMULATOR_HOST", gcs_server)
-        upload(log.uri, join(bucket, "log"))
+        gcs.upload(Path(log.uri), join(bucket, "log"))
     return join(bucket, "log")
-
-
-def upload(folder: str, uri: str) -> None:
-    from trainer.storage.gcs import blob, budget
-
-    for path in Path(folder).rglob("*.parquet"):
-        blob(join(uri, str(path.relative_to(folder)))).upload_from_filename(str(path), **budget())
 
 
 @pytest.fixture
@@ -73,7 +66,7 @@ def test_whatever_passes_changes_no_row_and_no_batch(gcs_server: str, remote: st
     assert found == [[]] * len(SEEDS)
 
 
-@pytest.mark.parametrize("storm", [{"seed": seed} for seed in (11, 12)], indirect=True, ids=["11", "12"])
+@pytest.mark.parametrize("storm", [{"seed": 11}], indirect=True, ids=["11"])
 def test_of_two_who_race_through_it_one_publishes(storm: Storm, remote: str, log: Log) -> None:
     recipe, store, day = recipe_of(remote), f"{remote}-race-{storm.weather.seed}", DAYS[0]
     with ThreadPoolExecutor(3) as pool:
