@@ -8,21 +8,24 @@ import os
 from collections.abc import Callable, Mapping
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from benchmarks.windows_log import NUM_PIN_FEATURES, NUM_USER_FEATURES, recipe_of
+from trainer.storage.publishing import ROW_GROUP_ROWS
 from trainer.windows.manifest import load_partition
 from trainer.windows.mixing import mix64
 from trainer.windows.preparation import prepare_day
 from trainer.windows.preparing.order import slate_words
 
+if TYPE_CHECKING:  # its number of threads is read when it is imported
+    import polars as pl
+
 NUM_THREADS = 2
 NEGATIVE_RATE = 0.5
 SEED = 17
-ROW_GROUP_ROWS = 65_536
 _WORD = 2**64
 _ADD, _MIX_1, _MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _NUMBERS = ("request_id", "user_id", "pin_id", "position")
@@ -113,7 +116,9 @@ def prepare_with_polars(log: Path, day: date, out: Path) -> list[Path]:
     raw = pl.scan_parquet(log / f"dt={day}" / "*.parquet", hive_partitioning=False).filter(_polars_checks(day))
     sound = raw.select(_COLUMNS).collect(engine="streaming")
     is_positive = pl.any_horizontal(_LABELS)
-    slate = _polars_mix64(pl.col("request_id").cast(pl.UInt64) + pl.lit(_mix64(SEED), pl.UInt64))
+    slate = _polars_mix64(
+        pl.col("request_id").cast(pl.UInt64) + pl.lit(int(mix64(np.array([SEED], np.uint64))[0]), pl.UInt64)
+    )
     pair = _polars_mix64(pl.col("slate") + pl.col("pin_id").cast(pl.UInt64))
     rows = (
         sound.lazy()
@@ -133,7 +138,7 @@ def prepare_with_polars(log: Path, day: date, out: Path) -> list[Path]:
     return [target]
 
 
-def _polars_mix64(word: "pl.Expr") -> "pl.Expr":  # type: ignore[name-defined]  # noqa: F821
+def _polars_mix64(word: "pl.Expr") -> "pl.Expr":
     """The hash; Polars' unsigned integers wrap around, and a shift is a division."""
     import polars as pl
 
@@ -146,7 +151,7 @@ def _polars_mix64(word: "pl.Expr") -> "pl.Expr":  # type: ignore[name-defined]  
     return word ^ (word // literal(2**31))
 
 
-def _polars_checks(day: date) -> "pl.Expr":  # type: ignore[name-defined]  # noqa: F821
+def _polars_checks(day: date) -> "pl.Expr":
     import polars as pl
 
     start = pl.lit(day).cast(pl.Datetime("us", "UTC"))
@@ -161,13 +166,6 @@ def _polars_checks(day: date) -> "pl.Expr":  # type: ignore[name-defined]  # noq
         checks += [values.drop_nulls().list.len() == values.len(), values.min().fill_null(0) >= 0]
     checks.append(pl.col("history").list.len() == pl.col("history_actions").list.len())
     return pl.all_horizontal(checks)
-
-
-def _mix64(word: int) -> int:
-    word = (word + _ADD) % _WORD
-    word = ((word ^ (word >> 30)) * _MIX_1) % _WORD
-    word = ((word ^ (word >> 27)) * _MIX_2) % _WORD
-    return word ^ (word >> 31)
 
 
 JOBS: Mapping[str, Callable[[Path, date, Path], list[Path]]] = {

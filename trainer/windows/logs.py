@@ -120,12 +120,6 @@ def stat_files(logs_uri: str, day: date) -> list[Stored]:
     return files
 
 
-def list_files(logs_uri: str, day: date) -> list[str]:
-    """The URIs of the Parquet files of one day, by name; raises as `stat_files` does."""
-    folder = day_folder(logs_uri, day)
-    return [join(folder, file.name) for file in stat_files(logs_uri, day)]
-
-
 def fingerprint(uri: str | Path) -> Fingerprint:
     """What a file is now: a local one is read once for it, one in ``gs://`` is only looked at.
 
@@ -135,24 +129,8 @@ def fingerprint(uri: str | Path) -> Fingerprint:
     """
     text = str(uri)
     if is_gcs(text):
-        return _remote_fingerprint(stat(text))
+        found = stat(text)
+        return Fingerprint(name=found.name, num_bytes=found.num_bytes, digest=found.version)
     with explained(text, "read"), local_path(text).open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256")
         return Fingerprint(name=name_of(text), num_bytes=stream.tell(), digest=digest.hexdigest())
-
-
-def fingerprint_files(logs_uri: str, day: date) -> tuple[Fingerprint, ...]:
-    """Fingerprints of the files of a day, by name; in ``gs://`` one listing tells them all.
-
-    Raises:
-        InputError: There is no such day, or a file cannot be read.
-        StorageError: Storage failed for too long.
-    """
-    files = stat_files(logs_uri, day)
-    if is_gcs(logs_uri):
-        return tuple(_remote_fingerprint(file) for file in files)
-    return tuple(fingerprint(join(day_folder(logs_uri, day), file.name)) for file in files)
-
-
-def _remote_fingerprint(file: Stored) -> Fingerprint:
-    return Fingerprint(name=file.name, num_bytes=file.num_bytes, digest=file.version)

@@ -1,5 +1,5 @@
 import os
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,9 +12,7 @@ from trainer.storage.uris import join, name_of
 from trainer.windows.logs import (
     day_folder,
     fingerprint,
-    fingerprint_files,
     list_days,
-    list_files,
     stat_files,
     write_day,
 )
@@ -42,33 +40,36 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return uri
 
 
+def part_of(log: str, day: date) -> str:
+    return join(day_folder(log, day), "part-00000.parquet")
+
+
 def test_only_day_folders_with_parquet_count_as_days(log: str) -> None:
     assert list_days(log) == [DAY, NEXT_DAY]
-    assert list_files(log, DAY) == [join(log, f"dt={DAY}", "part-00000.parquet")]
     assert [file.name for file in stat_files(log, DAY)] == ["part-00000.parquet"]
-    with open_parquet(list_files(log, DAY)[0]) as file:
+    with open_parquet(part_of(log, DAY)) as file:
         assert file.read().to_pylist() == table_of(columns_of()).to_pylist()
 
 
 def test_a_day_that_is_not_there_is_one_line_with_the_newest(log: str) -> None:
     with pytest.raises(InputError, match=rf"^{log}: no logs for 2024-01-01 .*; the newest day there is {NEXT_DAY}"):
-        list_files(log, DAY.replace(month=1, day=1))
+        stat_files(log, DAY.replace(month=1, day=1))
     for day in (DAY, NEXT_DAY):
-        delete(list_files(log, day)[0])
+        delete(part_of(log, day))
     with pytest.raises(InputError, match=r"it holds no day at all"):
-        list_files(log, DAY)
+        stat_files(log, DAY)
     with pytest.raises(InputError, match=rf"^{log}-none: no such folder; logs lie in <logs.uri>/dt="):
         list_days(f"{log}-none")
 
 
 def test_a_fingerprint_follows_the_content(log: str) -> None:
-    before = fingerprint_files(log, DAY)
-    assert [found.name for found in before] == ["part-00000.parquet"]
-    assert before == fingerprint_files(log, DAY) == (fingerprint(list_files(log, DAY)[0]),)
+    before = fingerprint(part_of(log, DAY))
+    assert before.name == "part-00000.parquet"
+    assert before == fingerprint(part_of(log, DAY))
     columns = columns_of()
     columns["save"][3] = True
     write_day(log, DAY, table_of(columns))
-    assert fingerprint_files(log, DAY) != before
+    assert fingerprint(part_of(log, DAY)) != before
 
 
 def test_a_local_fingerprint_is_of_the_content_alone(tmp_path: Path) -> None:
@@ -87,8 +88,7 @@ def test_in_a_bucket_nothing_is_downloaded_for_a_fingerprint(bucket: str, monkey
     write_day(bucket, DAY, table_of(columns_of()))
     for name in ("download_as_bytes", "download_to_filename", "open"):
         monkeypatch.delattr(Blob, name)
-    (found,) = fingerprint_files(bucket, DAY)
-    assert "-crc32c-" in found.digest
+    assert "-crc32c-" in fingerprint(part_of(bucket, DAY)).digest
 
 
 def test_an_unwritable_log_is_named(tmp_path: Path) -> None:

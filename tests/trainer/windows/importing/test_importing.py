@@ -5,6 +5,7 @@ import json
 import random
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ def test_the_order_of_rows_files_and_blocks_does_not_matter(tmp_path: Path, monk
     monkeypatch.setattr(files, "BLOCK_BYTES", 2000)
     monkeypatch.setattr(spilling, "BUFFER_BYTES", 5000)
     _, found = imported(tmp_path / "two", tmp_path / "parts")
-    order = lambda row: (row["request_id"], row["position"])  # noqa: E731
+    order = itemgetter("request_id", "position")
     assert sorted(found, key=order) == sorted(wanted, key=order)
 
 
