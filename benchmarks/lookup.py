@@ -243,7 +243,7 @@ def main() -> None:
     setting = {"batch_rows": BATCH_ROWS, "num_rounds": num_rounds, "num_steps": num_steps}
     small_tables = small_table_crossover(CPU)
     rounded["small_table_auto_vs_best"] = small_tables["small_table_auto_vs_best"]
-    publish("lookup", {**rounded, **setting, "small_tables": small_tables})
+    publish("lookup", {**rounded, **setting, "small_tables": small_tables}, quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -170,7 +170,8 @@ def main() -> None:
     """Prepares the days, reads them in every way, trains on them, and publishes both."""
     parser = argparse.ArgumentParser(prog="make bench-reader", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a fifth of the rows: under a minute, and less sure")
-    rows_per_day, num_rounds = (40_000, 3) if parser.parse_args().quick else (160_000, 5)
+    quick = parser.parse_args().quick
+    rows_per_day, num_rounds = (40_000, 3) if quick else (160_000, 5)
     torch.set_num_threads(1)
     recipe = recipe_of(rows_per_day)
     days = prepared_days(recipe, rows_per_day)
@@ -188,7 +189,7 @@ def main() -> None:
         "num_rounds": num_rounds,
         "peak_rss_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
     }
-    publish("reader", {**figures, **setting})
+    publish("reader", {**figures, **setting}, quick=quick)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""The end of every benchmark: one JSON object, on the last line and in ``benchmarks/results/<name>.json``."""
+"""The end of every benchmark: one JSON object, on the last line and in ``benchmarks/results/<name>.json``.
+
+A quick run's is ``<name>_quick.json``: it never replaces the full run's figures.
+"""
 
 import json
 import os
@@ -14,8 +17,9 @@ RESULTS = Path(__file__).parent / "results"
 _PACKAGES = ("torch", "torchrec", "fbgemm-gpu-cpu", "pyarrow", "numpy", "duckdb", "polars", "datasets")
 
 
-def publish(name: str, figures: Mapping[str, Any]) -> None:
+def publish(name: str, figures: Mapping[str, Any], *, quick: bool = False) -> None:
     """Writes and prints figures, with the machine, the versions and the commit that they come from."""
+    name = f"{name}_quick" if quick else name
     result = {"benchmark": name, **figures, "machine": _machine(), "versions": _versions(), "commit": _commit()}
     text = json.dumps(result)
     RESULTS.mkdir(exist_ok=True)

@@ -113,7 +113,8 @@ def main() -> None:
     """Times the cases and publishes what they cost."""
     parser = argparse.ArgumentParser(prog="make bench-routes", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a quarter of the work: seconds, and less sure")
-    num_steps, num_rounds = (5, 8) if parser.parse_args().quick else (10, 16)
+    quick = parser.parse_args().quick
+    num_steps, num_rounds = (5, 8) if quick else (10, 16)
     recipe = find_recipe("complete_journey")
     batches = _batches(recipe, num_steps)
     with process_group(alone=True) as device:
@@ -128,7 +129,8 @@ def main() -> None:
     for entry in results:
         print(f"{entry['case']:<18} {entry['step_ms']:7.2f} ms a step, {entry['ratio']:.3f} of {entry['against']}")
     setting = {"num_steps": num_steps, "num_rounds": num_rounds, "batch_rows": recipe.training.batch_rows}
-    publish("routes", {"results": results, **setting, "tables": asdict(recipe.tables), "device": str(device)})
+    figures = {"results": results, **setting, "tables": asdict(recipe.tables), "device": str(device)}
+    publish("routes", figures, quick=quick)
 
 
 if __name__ == "__main__":

@@ -167,7 +167,7 @@ def main() -> None:
         "rows_exponent": found["num_rows_exponent_semi"],
         "history_exponent": found["history_length_exponent_semi"],
     }
-    publish("scaling", {**headline, **found, "results": entries, "base": asdict(BASE)})
+    publish("scaling", {**headline, **found, "results": entries, "base": asdict(BASE)}, quick=options.quick)
 
 
 if __name__ == "__main__":

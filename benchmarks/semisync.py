@@ -309,7 +309,7 @@ def main() -> None:
     figures |= loop_vs_bare(num_rounds=2 * num_rounds, num_steps=100)
     rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in figures.items()}
     setting = {"workload": asdict(workload), "num_rounds": num_rounds, "num_steps": num_steps}
-    publish("semisync", {**rounded, **setting})
+    publish("semisync", {**rounded, **setting}, quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ def main() -> None:
     for entry in entries:
         auc = entry["save_auc_difference"]
         print(f"{entry['lookup']:<10} AUC {auc['point']:+.3%} [{auc['low']:+.3%}, {auc['high']:+.3%}]")
-    publish("staleness", {"results": entries, "cases": cases, "window_days": days})
+    publish("staleness", {"results": entries, "cases": cases, "window_days": days}, quick=options.quick)
 
 
 if __name__ == "__main__":

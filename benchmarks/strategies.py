@@ -214,7 +214,7 @@ def main() -> None:
     for line in lines(figures):
         print(line)
     records = [{**_as_json(case), "arms": [asdict(outcome) for outcome in outcomes[case]]} for case in wanted]
-    publish("strategies_quick" if quick else "strategies", {**figures, "cases": records})
+    publish("strategies", {**figures, "cases": records}, quick=quick)
     if not quick:
         write_pages()
 

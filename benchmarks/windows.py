@@ -217,6 +217,7 @@ def main() -> None:
             "rss_growth": {job: round(growth, 4) for job, growth in rss.items()},
             "window": {"num_days": WINDOW_DAYS + 1, "day_rows": day_rows, **window},
         },
+        quick=options.quick,
     )
 
 

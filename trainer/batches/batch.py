@@ -108,6 +108,27 @@ def joined(parts: Sequence[Batch]) -> Batch:
     )
 
 
+def cut(batch: Batch, num_slates: Sequence[int], num_step_rows: Sequence[int]) -> list[Batch]:
+    """A batch without media, cut into steps; they share its memory.
+
+    Args:
+        batch: Slates of all steps; they are numbered anew in each.
+        num_slates: Of each step.
+        num_step_rows: Of each step.
+    """
+    first_slates = np.cumsum([0, *num_slates])
+    edges = np.searchsorted(batch.slates_B.numpy(), first_slates)
+    history_edges = np.append(0, np.cumsum(batch.history_lengths_B.numpy()))[edges]
+    sizes = {"B": np.diff(edges).tolist(), "N": np.diff(history_edges).tolist()}
+    tensors = {name: value for name, value in vars(batch).items() if isinstance(value, Tensor)}
+    parts = {name: value.split(sizes["N" if name.endswith("_N") else "B"]) for name, value in tensors.items()}
+    steps = [dict(zip(parts, of_step, strict=True)) for of_step in zip(*parts.values(), strict=True)]
+    return [
+        Batch(**{**step, "slates_B": step["slates_B"] - first}, num_step_rows=num)
+        for step, first, num in zip(steps, first_slates[:-1].tolist(), num_step_rows, strict=True)
+    ]
+
+
 def _joined_media(parts: Sequence[Media]) -> Media | None:
     """The distinct pins of all parts."""
     if not parts:

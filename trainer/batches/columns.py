@@ -13,11 +13,12 @@ import torch
 from numpy.typing import NDArray
 
 from trainer.batches.batch import Batch
-from trainer.batches.files import Piece, read_pieces, row_groups_of
+from trainer.batches.files import read_row_groups, row_groups_of
 from trainer.batches.media import MEDIA_COLUMNS, MediaReader, PinMedia, require_media
 from trainer.batches.slates import Ints, Sizes, places, slate_starts
 from trainer.batches.source import Bools, Floats, Loaded, PinCounts, go_on
 from trainer.recipe import Recipe
+from trainer.windows.arrays import one_array
 from trainer.windows.contract import WEIGHT
 from trainer.windows.manifest import Partition
 
@@ -59,14 +60,13 @@ class Columns:
             StorageError: Storage failed for too long.
         """
         groups = row_groups_of(partitions)
-        pieces = [Piece(group=group, skip=0, num_rows=group.num_rows) for group in groups if group.num_rows]
         builder = ColumnsBuilder(
             recipe,
             num_rows=sum(group.num_rows for group in groups),
             num_history=sum(group.num_history for group in groups),
         )
-        for piece, table in zip(pieces, read_pieces(pieces, columns_of(recipe)), strict=True):
-            builder.add(table, piece.group.uri)
+        for group, table in zip(groups, read_row_groups(groups, columns_of(recipe)), strict=True):
+            builder.add(table, group.uri)
         return builder.finish()
 
     @classmethod
@@ -248,6 +248,6 @@ def _label(table: pa.Table, name: str) -> Floats:
 
 def _flat(table: pa.Table, name: str) -> tuple[NDArray[Any], Ints]:
     """Values of a list column, and the R + 1 places where rows begin."""
-    column = table[name].combine_chunks()
-    lengths = column.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
-    return column.flatten().to_numpy(zero_copy_only=False), np.concatenate([[0], np.cumsum(lengths)])
+    lists = one_array(table[name])
+    offsets = lists.offsets.to_numpy().astype(np.int64)
+    return lists.flatten().to_numpy(zero_copy_only=False), offsets - offsets[0]

@@ -11,18 +11,18 @@ buffer, those of the next and a few batches.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import ceil
 
 import numpy as np
 
-from trainer.batches.batch import Batch, joined
+from trainer.batches.batch import Batch, cut, joined
 from trainer.batches.columns import Columns
 from trainer.batches.prefetch import Check, Prefetch
 from trainer.batches.slates import Ints, Sizes, places
 from trainer.batches.source import Bools, Floats, PinCounts, Source, go_on
 
 _BATCHES_AHEAD = 4
+_STEPS_AT_ONCE = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +52,12 @@ class _Turn:
         """The step that the last slate is of."""
         return self.first_step + len(self.edges) - 2
 
+    def slates_of(self, step: int) -> tuple[Ints, Ints]:
+        """The slates of a step that are in the buffer, and those of them that this rank takes."""
+        begin, end = self.edges[step - self.first_step], self.edges[step - self.first_step + 1]
+        slates = self.order[begin:end]
+        return slates, slates[self.is_mine[begin:end]]
+
     @property
     def wanted(self) -> Bools:
         """Which slates of the chunks this rank takes."""
@@ -75,6 +81,15 @@ class _Buffer:
             log_q=self.log_q,
             num_step_rows=num_step_rows,
         )
+
+    def gather_steps(self, turn: _Turn, steps: Sequence[int]) -> list[Batch]:
+        """The batches of some steps that follow each other; most of a small batch's cost is that of its many calls."""
+        slates = [turn.slates_of(step) for step in steps]
+        num_step_rows = [int(turn.sizes[of_all].sum()) for of_all, _ in slates]
+        if self.columns.media is not None:
+            return [self.gather(mine, turn.sizes, num) for (_, mine), num in zip(slates, num_step_rows, strict=True)]
+        together = self.gather(np.concatenate([mine for _, mine in slates]), turn.sizes, sum(num_step_rows))
+        return cut(together, [len(mine) for _, mine in slates], num_step_rows)
 
 
 class SlateReader:
@@ -229,15 +244,14 @@ class SlateReader:
     def _batches(self, buffers: Iterator[tuple[_Turn, _Buffer]], first_step: int) -> Iterator[Batch]:
         parts: list[Batch] = []
         for turn, buffer in buffers:
-            for step, (begin, end) in enumerate(pairwise(turn.edges), start=turn.first_step):
-                if step < first_step:
-                    continue
-                slates = turn.order[begin:end]
-                mine = slates[turn.is_mine[begin:end]]
-                parts.append(buffer.gather(mine, turn.sizes, int(turn.sizes[slates].sum())))
-                if step < turn.last_step or not turn.is_open:
-                    yield joined(parts)
-                    parts = []
+            steps = range(max(first_step, turn.first_step), turn.last_step + 1)
+            for begin in range(0, len(steps), _STEPS_AT_ONCE):
+                at_once = steps[begin : begin + _STEPS_AT_ONCE]
+                for step, part in zip(at_once, buffer.gather_steps(turn, at_once), strict=True):
+                    parts.append(part)
+                    if step < turn.last_step or not turn.is_open:
+                        yield joined(parts)
+                        parts = []
         if parts:
             yield joined(parts)
 

@@ -26,7 +26,7 @@ from trainer.embeddings.layout import Layout
 from trainer.embeddings.lookup import SITES_OF_TABLE, TABLE_OF_SITE, Ids, Rows, num_rows_of
 from trainer.recipe import TablesConfig
 
-_SHARED_EVERY = 16
+_SHARED_EVERY = 64
 
 
 class RowUpdate(Protocol):

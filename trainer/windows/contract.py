@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trainer.recipe import LogsConfig
+from trainer.windows.arrays import one_array
 
 ID_COLUMNS = ("request_id", "user_id", "pin_id")
 FEATURE_COLUMNS = ("user_features", "pin_features")
@@ -189,7 +190,7 @@ def find_breaches(table: pa.Table, logs: LogsConfig, day: date, late_hours: int 
         One for each column and rule, the same ones in the same order for every table of these columns, without rows
         where nothing is wrong.
     """
-    columns = {name: table[name].combine_chunks() for name in table.column_names if name not in ("image", "text")}
+    columns = {name: one_array(table[name]) for name in table.column_names if name not in ("image", "text")}
     return [
         *_null_breaches(table),
         *_scalar_breaches(columns, day, late_hours),

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from trainer.windows.arrays import one_array
 from trainer.windows.mixing import mix64
 
 _WORD_BYTES = 8
@@ -31,7 +32,7 @@ def hash_ids(column: pa.Array | pa.ChunkedArray) -> pa.Array:
         int64 that are not negative, or lists of them; what is null stays null.
     """
     if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
+        column = one_array(column)
     kind = column.type
     if pa.types.is_fixed_size_list(kind) or pa.types.is_large_list(kind):
         column = column.cast(pa.list_(kind.value_type))

@@ -40,8 +40,8 @@ from trainer.windows.preparing.writing import DayWriter, Written
 from trainer.windows.quality.profile import PROFILE_VERSION
 from trainer.windows.reading import no_rows, refuse_changes
 
-PREPARATION_VERSION = 3
-"""Raise it whenever the same inputs and settings would give other rows or another order."""
+PREPARATION_VERSION = 4
+"""Raise it whenever the same inputs and settings would give other rows, another order, or row groups cut otherwise."""
 
 BUCKET_BYTES = 32 * 1024**2
 """About what a range of rows is, decoded, that is ordered at a time."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from tests.trainer import tiny
 from trainer.windows.manifest import Partition
@@ -21,8 +22,8 @@ class Shape:
     Attributes:
         sizes: Rows of each slate.
         day_cuts: Slates after which a day ends; days may be empty.
-        file_cuts: Rows after which a file ends; files may be empty, and slates may be cut.
-        group_rows: Rows of a row group.
+        file_cuts: Rows after which a file ends with the slate that they end in; files may be empty.
+        group_rows: Rows after which a row group ends with the slate that they end in.
     """
 
     sizes: tuple[int, ...]
@@ -62,13 +63,22 @@ def write_days(folder: Path, table: pa.Table, shape: Shape) -> list[Partition]:
 
 def _write_day(folder: Path, day: date, table: pa.Table, begin: int, end: int, shape: Shape) -> Partition:
     folder.mkdir(parents=True)
-    cuts = [begin, *(cut for cut in sorted(shape.file_cuts) if begin < cut < end), end]
+    slate_ends = np.cumsum(shape.sizes)
+    cuts = [begin, *_ends_at(slate_ends, [cut for cut in sorted(shape.file_cuts) if begin < cut < end]), end]
     files = []
     for number, (first, last) in enumerate(pairwise(cuts)):
         files.append(str(folder / f"part-{number:05}-0123abcd.parquet"))
-        rows = table.slice(first, last - first)
-        pq.write_table(rows, files[-1], row_group_size=shape.group_rows, write_page_checksum=True)
+        with pq.ParquetWriter(files[-1], table.schema, write_page_checksum=True) as writer:
+            while first < last:
+                (group_end,) = _ends_at(slate_ends, [min(first + shape.group_rows, last)])
+                writer.write_table(table.slice(first, group_end - first), row_group_size=group_end - first)
+                first = group_end
     return Partition(paths=(str(folder),), day=day, num_rows=end - begin, num_slates=1, files=tuple(files))
+
+
+def _ends_at(slate_ends: NDArray[np.int64], rows: Sequence[int]) -> list[int]:
+    """Where the slates end that some rows, counted from 1, are in."""
+    return [int(slate_ends[np.searchsorted(slate_ends, row)]) for row in rows]
 
 
 def with_weights(table: pa.Table, weights: Sequence[float]) -> pa.Table:

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given, settings
@@ -254,12 +255,14 @@ def test_days_with_weights_and_days_without_mix(tmp_path: Path) -> None:
         assert batch.weights_B.dtype == torch.float32
 
 
-def test_a_slate_in_many_row_groups_and_files_stays_whole(tmp_path: Path) -> None:
-    shape = Shape(sizes=(2, 40, 1, 7), file_cuts=(9, 20), group_rows=4)
-    window = Window(write_days(tmp_path, rows_of(shape), shape), recipe_of(1))
-    assert sum(map(len, window.slate_sizes)) == len(shape.sizes)
-    batches = list(SlateReader(window, batch_rows=1, seed=0).epoch(0))
-    assert sorted(len(rows_in(batch)) for batch in batches) == [1, 2, 7, 40]
+def test_a_row_group_that_begins_within_a_slate_is_one_line_that_names_it(tmp_path: Path) -> None:
+    shape = Shape(sizes=(2, 40, 1, 7))
+    (day,) = write_days(tmp_path, rows_of(shape), shape)
+    pq.write_table(rows_of(shape), day.files[0], row_group_size=20)
+    with pytest.raises(
+        InputError, match=r"0123abcd\.parquet: row group 1 begins within a slate; remove that partition"
+    ):
+        Window([day], recipe_of(1))
 
 
 def test_media_are_decoded_with_their_buffer(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from trainer.errors import InputError
 from trainer.storage.filesystem import open_parquet
+from trainer.windows.arrays import one_array
 from trainer.windows.importing.expressions import Expression
 from trainer.windows.importing.files import Block, SourceFile, blocks, open_stream, unreadable
 from trainer.windows.importing.mapping import SourceConfig
@@ -308,11 +309,7 @@ def _not_parquet(place: str, error: Exception) -> InputError:
 
 
 def _columns(table: pa.Table) -> dict[str, pa.Array]:
-    return {name: _whole(table[name]) for name in table.column_names}
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return {name: one_array(table[name]) for name in table.column_names}
 
 
 def _times_as_text(kind: pa.DataType) -> pa.DataType:

@@ -8,6 +8,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from trainer.windows.arrays import one_array
+
 _NOTHING = pa.py_buffer(b"\0")
 """Of lists that are all empty: Arrow wants a buffer at some address."""
 
@@ -30,15 +32,11 @@ def _gather(column: pa.ChunkedArray, indices: pa.Array) -> pa.Array | pa.Chunked
     kind = column.type
     if kind in _LARGE:
         # Only the large types hold more than 2 GiB of images in one array.
-        return column.cast(_LARGE[kind]).combine_chunks().take(indices).cast(kind)
-    whole = _whole(column)
-    if pa.types.is_list(kind) and whole.null_count == 0 and whole.values.null_count == 0:
-        return _as_lists(_as_bytes(whole).take(indices), kind)
-    return whole.take(indices)
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        return one_array(column.cast(_LARGE[kind])).take(indices).cast(kind)
+    values = one_array(column)
+    if pa.types.is_list(kind) and values.null_count == 0 and values.values.null_count == 0:
+        return _as_lists(_as_bytes(values).take(indices), kind)
+    return values.take(indices)
 
 
 def _as_bytes(lists: pa.ListArray) -> pa.Array:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from trainer.recipe import LogsConfig
 from trainer.storage.filesystem import open_parquet
+from trainer.windows.arrays import one_array
 from trainer.windows.contract import Breach, find_breaches, is_text
 from trainer.windows.hashing import hash_ids, hash_strings
 from trainer.windows.preparing.buckets import Place
@@ -161,7 +162,7 @@ class _Reader:
         """
         if not self._late_hours or "ts" not in table.column_names:
             return np.ones(table.num_rows, np.bool_)
-        ts = table["ts"].combine_chunks()
+        ts = one_array(table["ts"])
         begin = self._start + timedelta(days=1) if file.is_late else self._start
         is_late = pc.and_(pc.less(ts, begin), pc.greater_equal(ts, begin - timedelta(hours=self._late_hours)))
         is_late_N: NDArray[np.bool_] = pc.fill_null(is_late, False).to_numpy(zero_copy_only=False)
@@ -175,7 +176,7 @@ def _in_contract_types(found: pa.Table, wanted: pa.Schema) -> tuple[pa.Table, di
         if field.name in wanted.names and wanted.field(field.name).type != field.type and is_text(field.type):
             if pa.types.is_string(wanted.field(field.name).type):
                 continue
-            column = found.column(index).combine_chunks()
+            column = one_array(found.column(index))
             found = found.set_column(index, field.name, hash_ids(column))
             if field.name in ("user_id", "pin_id"):
                 checks[field.name] = hash_strings(_decoded(column), seed=1)

@@ -87,6 +87,7 @@ class DayWriter:
         self._negative_rate = negative_rate
         weight = [pa.field(WEIGHT, pa.float32(), nullable=False)] if negative_rate < 1 else []
         self.schema = pa.schema([*schema, *weight])
+        self._stored = pa.schema([_without_nulls(field) for field in self.schema])
         self._writer = uuid.uuid4().hex[:8]
         self._quarantine_name = f"quarantine-{self._writer}.parquet"
 
@@ -161,8 +162,8 @@ class DayWriter:
             for table in _row_groups(tables):
                 if writer is None:  # a file without rows is not begun
                     uri = join(self._folder, self._name(part))
-                    writer = stack.enter_context(parquet_writer(uri, self.schema, encodings=_encodings(table)))
-                writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+                    writer = stack.enter_context(parquet_writer(uri, self._stored, encodings=_encodings(table)))
+                writer.write_table(table.cast(self._stored), row_group_size=table.num_rows)
 
     def _ordered(self, part: "_Part", buckets: Buckets) -> Iterator[pa.Table]:
         assert part.profile is not None
@@ -215,6 +216,13 @@ def _encodings(table: pa.Table) -> dict[str, str]:
     return {leaf_path(field): "BYTE_STREAM_SPLIT" for field in split.values()}
 
 
+def _without_nulls(field: pa.Field) -> pa.Field:
+    """Says of lists that no element is null: fewer levels to write, and a quarter less to do for who reads them."""
+    if not pa.types.is_list(field.type):
+        return field
+    return field.with_type(pa.list_(pa.field("element", field.type.value_type, nullable=False)))
+
+
 def _files(num_rows: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Buckets by the file that takes them."""
     chosen: list[int] = []
@@ -229,17 +237,19 @@ def _files(num_rows: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def _row_groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows, `ROW_GROUP_ROWS` at a time but for the last."""
+    """The same rows in whole slates, `ROW_GROUP_ROWS` and what ends a slate at a time but for the last."""
     held: list[pa.Table] = []
     num_held = 0
     for table in tables:
-        while num_held + table.num_rows >= ROW_GROUP_ROWS:
-            head = table.slice(0, ROW_GROUP_ROWS - num_held)
-            table = table.slice(head.num_rows)
-            yield pa.concat_tables([*held, head])
-            held, num_held = [], 0
-        if table.num_rows:
-            held.append(table)
-            num_held += table.num_rows
+        request_N = table["request_id"].to_numpy()
+        ends = np.append(np.flatnonzero(np.diff(request_N)) + 1, table.num_rows)
+        begin = 0
+        while (wanted := begin + ROW_GROUP_ROWS - num_held) <= table.num_rows:
+            end = int(ends[np.searchsorted(ends, wanted)])
+            yield pa.concat_tables([*held, table.slice(begin, end - begin)])
+            begin, held, num_held = end, [], 0
+        if begin < table.num_rows:
+            held.append(table.slice(begin))
+            num_held += table.num_rows - begin
     if held:
         yield pa.concat_tables(held)

@@ -270,17 +270,26 @@ def test_too_many_broken_rows_stop_the_day_and_few_do_not(tmp_path: Path) -> Non
     assert [(row["row"], row["user_id"]) for row in quarantined(partition)] == [(3, -7), (200, -8)]
 
 
-def test_row_groups_are_full_but_for_the_last_of_a_file(tmp_path: Path) -> None:
-    rows = [at(BASE, number, MIDNIGHT) for number in range(60)]
+def test_row_groups_are_full_and_end_with_a_slate_but_for_the_last_of_a_file(tmp_path: Path) -> None:
+    rows = [{**at(BASE, number, MIDNIGHT), "request_id": number // 3} for number in range(60)]
     with sizes(bucket_bytes=400, chunk_rows=10) as folder:
         write(folder / "log", DAY, [rows])
         partition = load_partition(prepare_day(recipe_of(folder / "log"), DAY, str(folder / "store")))
-        found = [pq.read_metadata(file) for file in partition.files]
-        assert len(found) > 3
-        for metadata in found:
-            *full, last = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
-            assert full == [4] * len(full)
-            assert 0 < last <= 4
+        files = [pq.ParquetFile(file) for file in partition.files]
+        assert len(files) > 3
+        groups = [[file.read_row_group(number) for number in range(file.num_row_groups)] for file in files]
+        for *full, last in groups:
+            assert [group.num_rows for group in full] == [6] * len(full)
+            assert 0 < last.num_rows <= 6
+        slates = [group["request_id"].unique().to_pylist() for of in groups for group in of]
+        assert sorted(slate for of in slates for slate in of) == list(range(20))
+
+
+def test_lists_of_a_prepared_day_say_that_they_hold_no_nulls(tmp_path: Path) -> None:
+    write(tmp_path / "log", DAY, [[at(BASE, 1, MIDNIGHT)]])
+    partition = load_partition(prepare_day(recipe_of(tmp_path / "log"), DAY, str(tmp_path / "store")))
+    schema = pq.read_schema(partition.files[0])
+    assert not any(schema.field(name).type.value_field.nullable for name in ("history", "pin_features"))
 
 
 def test_text_that_collides_is_counted(tmp_path: Path) -> None:
