@@ -22,7 +22,8 @@ from trainer.batches.slates import Ints, Sizes, places
 from trainer.batches.source import Bools, Floats, PinCounts, Source, go_on
 
 _BATCHES_AHEAD = 4
-_STEPS_AT_ONCE = 8
+# Rows of all ranks that are gathered with one set of calls: small batches are mostly the cost of calls.
+_ROWS_AT_ONCE = 8192
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +84,7 @@ class _Buffer:
         )
 
     def gather_steps(self, turn: _Turn, steps: Sequence[int]) -> list[Batch]:
-        """The batches of some steps that follow each other; most of a small batch's cost is that of its many calls."""
+        """The batches of some steps that follow each other, gathered together."""
         slates = [turn.slates_of(step) for step in steps]
         num_step_rows = [int(turn.sizes[of_all].sum()) for of_all, _ in slates]
         if self.columns.media is not None:
@@ -242,11 +243,12 @@ class SlateReader:
         return buffer
 
     def _batches(self, buffers: Iterator[tuple[_Turn, _Buffer]], first_step: int) -> Iterator[Batch]:
+        num_at_once = max(1, _ROWS_AT_ONCE // self._batch_rows)
         parts: list[Batch] = []
         for turn, buffer in buffers:
             steps = range(max(first_step, turn.first_step), turn.last_step + 1)
-            for begin in range(0, len(steps), _STEPS_AT_ONCE):
-                at_once = steps[begin : begin + _STEPS_AT_ONCE]
+            for begin in range(0, len(steps), num_at_once):
+                at_once = steps[begin : begin + num_at_once]
                 for step, part in zip(at_once, buffer.gather_steps(turn, at_once), strict=True):
                     parts.append(part)
                     if step < turn.last_step or not turn.is_open:
