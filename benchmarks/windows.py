@@ -201,7 +201,7 @@ def main() -> None:
         return
     LOGS.mkdir(parents=True, exist_ok=True)
     small_rows, large_rows, day_rows = (size // 5 if options.quick else size for size in (SMALL, LARGE, DAY_ROWS))
-    small = compare(small_rows, 2 if options.quick else 5)
+    small = compare(small_rows, 2 if options.quick else 4)
     large = compare(large_rows, 1 if options.quick else 3)
     window = next_day(day_rows)
     rss = {job: large["peak_rss_mib"][job] / small["peak_rss_mib"][job] for job in JOBS}

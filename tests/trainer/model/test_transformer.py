@@ -29,13 +29,14 @@ def reference(block: Block, num_heads: int) -> nn.TransformerEncoderLayer:
 
 
 @pytest.mark.parametrize("num_heads", [1, 2])
-def test_it_is_the_pre_norm_layer_of_the_textbook(num_heads: int) -> None:
+@pytest.mark.parametrize("length", [7, 70])
+def test_it_is_the_pre_norm_layer_of_the_textbook(num_heads: int, length: int) -> None:
     torch.manual_seed(0)
     block = Block(WIDTH, num_heads=num_heads)
     for parameter in block.parameters():
         nn.init.normal_(parameter, std=0.5)  # biases begin at zero, where they would hide a misplaced one
-    tokens = torch.randn(5, 7, WIDTH, requires_grad=True)
-    is_hidden = torch.arange(7) >= torch.tensor([7, 1, 3, 6, 2]).unsqueeze(1)
+    tokens = torch.randn(5, length, WIDTH, requires_grad=True)
+    is_hidden = torch.arange(length) >= torch.tensor([length, 1, 3, 6, 2]).unsqueeze(1)
     found, wanted = block(tokens, is_hidden), reference(block, num_heads)(tokens, src_key_padding_mask=is_hidden)
     torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-4)
     gradients = [torch.autograd.grad(each.square().sum(), tokens)[0] for each in (found, wanted)]

@@ -24,6 +24,7 @@ from trainer.windows.contract import arrow_schema
 from trainer.windows.manifest import load_partition
 from trainer.windows.preparation import prepare_day
 from trainer.windows.preparing.scan import scan
+from trainer.windows.preparing.writing import stored_schema
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def published(store: str) -> list[str]:
 def test_a_prepared_day_holds_the_rows_of_the_log_in_the_contract(log: Path, store: str) -> None:
     partition = prepare_day(recipe_for(log), DAY, store)
     table = read(partition)
-    assert table.schema.equals(arrow_schema(logs_config(log)))
+    assert table.schema.equals(stored_schema(arrow_schema(logs_config(log))))
     assert sorted(table.to_pylist(), key=lambda row: row["pin_id"]) == table_of(columns_of()).to_pylist()
     assert Path(partition).parent == Path(store) / "partitions" / f"dt={DAY}"
     content = json.loads((Path(partition) / "partition.json").read_text())

@@ -87,7 +87,7 @@ class DayWriter:
         self._negative_rate = negative_rate
         weight = [pa.field(WEIGHT, pa.float32(), nullable=False)] if negative_rate < 1 else []
         self.schema = pa.schema([*schema, *weight])
-        self._stored = pa.schema([_without_nulls(field) for field in self.schema])
+        self._stored = stored_schema(self.schema)
         self._writer = uuid.uuid4().hex[:8]
         self._quarantine_name = f"quarantine-{self._writer}.parquet"
 
@@ -216,8 +216,12 @@ def _encodings(table: pa.Table) -> dict[str, str]:
     return {leaf_path(field): "BYTE_STREAM_SPLIT" for field in split.values()}
 
 
+def stored_schema(schema: pa.Schema) -> pa.Schema:
+    """How columns of the contract are written: lists say that no element is null, so a quarter less is to be decoded."""
+    return pa.schema([_without_nulls(field) for field in schema])
+
+
 def _without_nulls(field: pa.Field) -> pa.Field:
-    """Says of lists that no element is null: fewer levels to write, and a quarter less to do for who reads them."""
     if not pa.types.is_list(field.type):
         return field
     return field.with_type(pa.list_(pa.field("element", field.type.value_type, nullable=False)))

@@ -7,6 +7,7 @@ from datetime import date
 import numpy as np
 
 from trainer.recipe import LogsConfig
+from trainer.windows.quality.distinct import sorted_union
 from trainer.windows.quality.profile import DayProfile
 
 
@@ -72,4 +73,4 @@ def new_pin_shares(days: Sequence[DayFacts]) -> Iterator[float | None]:
         sample = sample[sample <= reach]
         is_new = ~np.isin(sample, seen, assume_unique=True)
         yield float(is_new.mean()) if number and len(sample) else None
-        seen = np.union1d(seen, sample)
+        seen = sorted_union(seen, sample)

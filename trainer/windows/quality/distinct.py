@@ -17,6 +17,16 @@ from trainer.windows.quality.packing import packed, unpacked
 _HASHES = 2.0**64
 
 
+def sorted_union(first: NDArray[np.uint64], second: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The distinct values of two ascending arrays, ascending; a fraction of the time of ``np.union1d``, which hashes."""
+    values = np.concatenate([first, second])
+    values.sort(kind="stable")  # merges what is in order already
+    is_first = np.empty(len(values), np.bool_)
+    is_first[:1] = True
+    np.not_equal(values[1:], values[:-1], out=is_first[1:])
+    return values[is_first]
+
+
 class DistinctIds:
     """A sample of the distinct ids of a stream.
 
@@ -32,16 +42,16 @@ class DistinctIds:
         """Takes ids in, repeated or not."""
         if self.is_sample:
             hashes = mix64(ids.astype(np.uint64))
-            self._take(hashes[hashes <= self.hashes_K[-1]])
+            self._take(np.sort(hashes[hashes <= self.hashes_K[-1]]))
         else:
-            self._take(mix64(pa.array(ids).unique().to_numpy().astype(np.uint64)))
+            self._take(np.sort(mix64(pa.array(ids).unique().to_numpy().astype(np.uint64))))
 
     def merge(self, other: Self) -> None:
         """Takes in what `other`, of the same size, has seen."""
         self._take(other.hashes_K)
 
     def _take(self, hashes: NDArray[np.uint64]) -> None:
-        self.hashes_K = np.union1d(self.hashes_K, hashes)[: self.size]
+        self.hashes_K = sorted_union(self.hashes_K, hashes)[: self.size]
 
     @property
     def is_sample(self) -> bool:
