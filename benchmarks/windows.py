@@ -44,7 +44,7 @@ from trainer.windows.quality.window import check_window
 LOGS = Path(".thawline/bench-windows")
 DAY = date(2024, 3, 5)
 SMALL, LARGE = 1_000_000, 10_000_000
-WINDOW_DAYS, DAY_ROWS = 20, 100_000
+WINDOW_DAYS, DAY_ROWS = 20, 200_000
 OURS, DUCKDB, POLARS = JOBS
 
 
@@ -201,8 +201,8 @@ def main() -> None:
         return
     LOGS.mkdir(parents=True, exist_ok=True)
     small_rows, large_rows, day_rows = (size // 5 if options.quick else size for size in (SMALL, LARGE, DAY_ROWS))
-    small = compare(small_rows, 2 if options.quick else 4)
-    large = compare(large_rows, 1 if options.quick else 3)
+    small = compare(small_rows, 2 if options.quick else 5)
+    large = compare(large_rows, 1 if options.quick else 2)
     window = next_day(day_rows)
     rss = {job: large["peak_rss_mib"][job] / small["peak_rss_mib"][job] for job in JOBS}
     publish(

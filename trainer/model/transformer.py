@@ -12,8 +12,8 @@ _MAX_WRITTEN_OUT = 64
 class Block(nn.Module):
     """Self-attention and a feed-forward network of twice the width, each after a layer norm, added to their input.
 
-    Attention over few tokens is written out: PyTorch's fused kernels are made for long sequences. Over many they keep no
-    matrix of all pairs, and take a fourth of the time for hundreds of tokens on CPU.
+    Attention over few tokens is written out: PyTorch's fused kernels are made for long sequences. Over many they keep
+    no matrix of all pairs, and take a fourth of the time for hundreds of tokens on CPU.
     """
 
     def __init__(self, width: int, *, num_heads: int) -> None:

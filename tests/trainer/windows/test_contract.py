@@ -13,6 +13,7 @@ from trainer.errors import InputError
 from trainer.windows.contract import arrow_schema
 from trainer.windows.hashing import hash_ids
 from trainer.windows.preparation import prepare_day
+from trainer.windows.preparing.writing import stored_schema
 from trainer.windows.reading import DayReading, inspect_day
 
 Columns = dict[str, list[Any]]
@@ -118,7 +119,7 @@ def test_other_encodings_of_a_type_and_unknown_columns_pass(tmp_path: Path) -> N
     pq.write_table(table, tmp_path / f"dt={DAY}" / "logs.parquet")
     assert inspect_day(logs_config(tmp_path), DAY).problems == ()
     found = prepare(tmp_path)
-    assert found.schema.equals(arrow_schema(logs_config(""), ["text"]))
+    assert found.schema.equals(stored_schema(arrow_schema(logs_config(""), ["text"])))
     assert sorted(found["text"].to_pylist()) == sorted(columns["text"])
 
 
@@ -139,7 +140,7 @@ def test_ids_that_are_text_are_hashed(tmp_path: Path) -> None:
     names = ("request_id", "user_id", "pin_id", "history")
     pq.write_table(as_text(columns_of(), *names), tmp_path / f"dt={DAY}" / "logs.parquet")
     found = prepare(tmp_path)
-    assert found.schema.equals(arrow_schema(logs_config("")))
+    assert found.schema.equals(stored_schema(arrow_schema(logs_config(""))))
     hashed = dict(zip(range(60), hash_ids(pa.array([f"id {pin}" for pin in range(60)])).to_pylist(), strict=True))
     wanted = {(hashed[pin], tuple(hashed[past] for past in range(pin // 10))) for pin in columns_of()["pin_id"]}
     rows = found.select(["pin_id", "history"]).to_pylist()
