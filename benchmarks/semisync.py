@@ -306,7 +306,7 @@ def main() -> None:
     ranks, hosts = run_ranks("benchmarks.semisync", ["--quick"] if options.quick else [])
     figures = {**summarize(ranks), "link": "two hosts" if hosts.link else f"loopback: {hosts.why_not}"}
     # As in a real pass, several steps to each of the 20 points of its curve.
-    figures |= loop_vs_bare(num_rounds=5 * num_rounds, num_steps=50)
+    figures |= loop_vs_bare(num_rounds=3 * num_rounds, num_steps=50)
     rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in figures.items()}
     setting = {"workload": asdict(workload), "num_rounds": num_rounds, "num_steps": num_steps}
     publish("semisync", {**rounded, **setting}, quick=options.quick)
