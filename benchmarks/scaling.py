@@ -7,7 +7,6 @@ logarithms: 0 does not grow, 1 grows in proportion.
 
 import argparse
 import os
-import resource
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -56,8 +55,17 @@ def _measure(workload: Workload, *, num_rounds: int, num_steps: int) -> dict[str
         mode: {name: statistics.median(of[mode][name] for of in rounds) for name in rounds[0][mode]} for mode in MODES
     }
     for of_mode in found.values():
-        of_mode["peak_rss_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        of_mode["peak_rss_mib"] = _peak_rss_mib()
     return found
+
+
+def _forget_peak_rss() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def _peak_rss_mib() -> float:
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) / 1024
 
 
 class _Loop:
@@ -89,11 +97,15 @@ class _Loop:
         self._adam.step()
 
 
-def _run_rank(out: Path, index: int, *, num_rounds: int, num_steps: int) -> None:
+def _run_rank(out: Path, *, num_rounds: int, num_steps: int) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    _, workload = points()[index]
-    report_rank(out, _measure(workload, num_rounds=num_rounds, num_steps=num_steps))
+    found = []
+    title = f"{dist.get_world_size()} ranks"
+    for _, workload in tqdm(points(), title, unit="point", disable=dist.get_rank() != 0):
+        _forget_peak_rss()
+        found.append(_measure(workload, num_rounds=num_rounds, num_steps=num_steps))
+    report_rank(out, {"points": found})
 
 
 def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
@@ -102,16 +114,20 @@ def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
     return float(slope)
 
 
+def growth(entries: Sequence[Mapping[str, Any]], varies: str, figure: str, *, num_ranks: int, mode: Mode) -> float:
+    """The exponent of a figure over the sizes that vary."""
+    place = (varies, num_ranks, mode)
+    chosen = [entry for entry in entries if (entry["varies"], entry["num_ranks"], entry["mode"]) == place]
+    return round(exponent([entry["size"] for entry in chosen], [entry[figure] for entry in chosen]), 4)
+
+
 def exponents(entries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Growth of the synchronous and the semi-synchronous step with each size, on one rank."""
-    found = {}
-    for name in SIZES:
-        alone = [entry for entry in entries if entry["varies"] == name and entry["num_ranks"] == 1]
-        for mode in MODES:
-            of_mode = [entry for entry in alone if entry["mode"] == mode]
-            sizes, times = [entry["size"] for entry in of_mode], [entry["step_ms"] for entry in of_mode]
-            found[f"{name}_exponent_{mode}"] = round(exponent(sizes, times), 4)
-    return found
+    return {
+        f"{name}_exponent_{mode}": growth(entries, name, "step_ms", num_ranks=1, mode=mode)
+        for name in SIZES
+        for mode in MODES
+    }
 
 
 def plot(entries: Sequence[Mapping[str, Any]], path: Path) -> None:
@@ -143,31 +159,33 @@ def main() -> None:
     """Measures every size on every number of ranks, and publishes times, exponents and a plot."""
     parser = argparse.ArgumentParser(prog="make bench-scaling", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a third of the rounds")
-    parser.add_argument("--point", type=int, help=argparse.SUPPRESS)
     add_rank_options(parser)
     options = parser.parse_args()
     if options.rank_of is not None:
         # Ranks that take turns on a core are slow, and no exponent is theirs.
         num_steps = 8 // int(os.environ["WORLD_SIZE"])
-        _run_rank(options.rank_of, options.point, num_rounds=2 if options.quick else 6, num_steps=num_steps)
+        _run_rank(options.rank_of, num_rounds=2 if options.quick else 6, num_steps=num_steps)
         return
     entries = []
-    wanted = [(num_ranks, index) for num_ranks in RANKS for index in range(len(points()))]
-    for num_ranks, index in tqdm(wanted, desc="scaling", unit="point"):
-        varies, workload = points()[index]
+    for num_ranks in RANKS:
         quick = ["--quick"] if options.quick else []
-        ranks, _ = run_ranks("benchmarks.scaling", ["--point", str(index), *quick], number=num_ranks, wants_link=False)
-        for mode in MODES:
-            means = {name: statistics.fmean(rank[mode][name] for rank in ranks) for name in ranks[0][mode]}
-            place = {"varies": varies, "size": getattr(workload, varies), "num_ranks": num_ranks, "mode": mode}
-            entries.append({**place, **{name: round(value, 3) for name, value in means.items()}})
+        ranks, _ = run_ranks("benchmarks.scaling", quick, number=num_ranks, wants_link=False)
+        for index, (varies, workload) in enumerate(points()):
+            for mode in MODES:
+                found = [rank["points"][index][mode] for rank in ranks]
+                means = {name: round(statistics.fmean(of[name] for of in found), 3) for name in found[0]}
+                place = {"varies": varies, "size": getattr(workload, varies), "num_ranks": num_ranks, "mode": mode}
+                entries.append({**place, **means})
     plot(entries, RESULTS / "scaling.png")
-    found = exponents(entries)
+    of_steps = exponents(entries)
     headline = {
-        "rows_exponent": found["num_rows_exponent_semi"],
-        "history_exponent": found["history_length_exponent_semi"],
+        "rows_exponent": of_steps["num_rows_exponent_semi"],
+        "history_exponent": of_steps["history_length_exponent_semi"],
+        # A synchronous step waits for all of its lookup.
+        "history_lookup_exponent": growth(entries, "history_length", "exposed_ms", num_ranks=2, mode="sync"),
+        "history_bytes_exponent": growth(entries, "history_length", "bytes_a_step", num_ranks=2, mode="sync"),
     }
-    publish("scaling", {**headline, **found, "results": entries, "base": asdict(BASE)}, quick=options.quick)
+    publish("scaling", {**headline, **of_steps, "results": entries, "base": asdict(BASE)}, quick=options.quick)
 
 
 if __name__ == "__main__":
