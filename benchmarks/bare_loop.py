@@ -90,18 +90,18 @@ class _Turns(SlateReader):
     """A reader of batches in memory that, whenever it is asked for one, first has the bare loop take it."""
 
     def __init__(self, batches: Sequence[Batch], bare: "_Bare") -> None:
-        self._batches, self._bare = batches, bare
+        self._kept, self._bare = batches, bare
         self.bare_s = 0.0
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
-        for batch in self._batches[first_step:]:
+        for batch in self._kept[first_step:]:
             began_s = time.perf_counter()
             self._bare.step(batch)
             self.bare_s += time.perf_counter() - began_s
             yield batch
 
     def num_steps(self, epoch: int) -> int:
-        return len(self._batches)
+        return len(self._kept)
 
 
 class _Ours:

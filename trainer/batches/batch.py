@@ -121,7 +121,7 @@ def cut(batch: Batch, num_slates: Sequence[int], num_step_rows: Sequence[int]) -
     history_edges = np.append(0, np.cumsum(batch.history_lengths_B.numpy()))[edges]
     sizes = {"B": np.diff(edges).tolist(), "N": np.diff(history_edges).tolist()}
     tensors = {name: value for name, value in vars(batch).items() if isinstance(value, Tensor)}
-    parts = {name: value.split(sizes["N" if name.endswith("_N") else "B"]) for name, value in tensors.items()}
+    parts = {name: torch.split(value, sizes["N" if name.endswith("_N") else "B"]) for name, value in tensors.items()}
     steps = [dict(zip(parts, of_step, strict=True)) for of_step in zip(*parts.values(), strict=True)]
     return [
         Batch(**{**step, "slates_B": step["slates_B"] - first}, num_step_rows=num)
