@@ -17,3 +17,11 @@ def test_a_package_that_is_not_installed_is_left_out(
     assert printed == json.loads((tmp_path / "results" / "tiny.json").read_text())
     assert printed["answer"] == 42
     assert printed["versions"].keys() == {"python", "pytest"}
+
+
+def test_a_quick_run_leaves_the_full_run_s_figures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    report.publish("tiny", {"answer": 42})
+    report.publish("tiny", {"answer": 7}, quick=True)
+    answers = {path.name: json.loads(path.read_text())["answer"] for path in tmp_path.iterdir()}
+    assert answers == {"tiny.json": 42, "tiny_quick.json": 7}

@@ -106,4 +106,4 @@ def test_another_kind_or_format_is_refused(folder: Path) -> None:
 @pytest.mark.parametrize("text", ["[]", "3", "null", '{"kind": "model", "format": 1}'])
 def test_json_that_is_no_manifest_is_refused(folder: Path, text: str) -> None:
     (folder / "manifest.json").write_text(text)
-    refusal(folder)
+    assert str(folder) in refusal(folder)

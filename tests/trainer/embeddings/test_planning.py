@@ -240,12 +240,12 @@ def test_what_a_refusal_proposes_would_do_and_nothing_larger() -> None:
         for option in ("--gpus", "tables.dim", "tables.num_pin_rows")
     )
     plan_tables(FEED, replace(cluster, num_gpus=gpus))
-    refusal(FEED, replace(cluster, num_gpus=gpus - 8))
+    assert f"--gpus {gpus}" in refusal(FEED, replace(cluster, num_gpus=gpus - 8))
     plan_tables(sized(dim=dim), cluster)
-    refusal(sized(dim=dim + 4), cluster)
+    assert f"tables.dim={dim}" in refusal(sized(dim=dim + 4), cluster)
     plan_tables(sized(num_pin_rows=rows), cluster)
     # One row more on each GPU.
-    refusal(sized(num_pin_rows=rows + 16), cluster)
+    assert f"tables.num_pin_rows={rows}" in refusal(sized(num_pin_rows=rows + 16), cluster)
 
 
 def test_a_part_of_a_host_may_do() -> None:
