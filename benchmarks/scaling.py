@@ -29,7 +29,8 @@ from trainer.semisync.forward import Mode, PrefetchingForward
 from trainer.semisync.lookahead import Lookahead
 
 CPU = torch.device("cpu")
-BASE = Workload(num_rows=100_000, dim=16, batch_rows=128, history_length=50, num_layers=1)
+# A token of our ranker is twice as wide as a row: these are the tokens of tables 32 wide.
+BASE = Workload(num_rows=100_000, dim=64, batch_rows=128, history_length=50, num_layers=1)
 SIZES: dict[str, tuple[int, ...]] = {
     "num_rows": (10_000, 100_000, 1_000_000, 10_000_000),
     "batch_rows": (32, 128, 512),
