@@ -122,12 +122,28 @@ def growth(entries: Sequence[Mapping[str, Any]], varies: str, figure: str, *, nu
     return round(exponent([entry["size"] for entry in chosen], [entry[figure] for entry in chosen]), 4)
 
 
-def exponents(entries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Growth of the synchronous and the semi-synchronous step with each size, on one rank."""
+def exponents(entries: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Growth of a step with each size in each mode, for each number of ranks."""
     return {
-        f"{name}_exponent_{mode}": growth(entries, name, "step_ms", num_ranks=1, mode=mode)
-        for name in SIZES
-        for mode in MODES
+        f"{num_ranks}_ranks": {
+            f"{name}_{mode}": growth(entries, name, "step_ms", num_ranks=num_ranks, mode=mode)
+            for name in SIZES
+            for mode in MODES
+        }
+        for num_ranks in RANKS
+    }
+
+
+def headline(entries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """What is asked of growth; steps on one rank, where nobody takes turns, and lookups on two, where rows travel."""
+    step: Any = {"num_ranks": 1, "mode": "semi"}
+    # A synchronous step waits for all of its lookup.
+    lookup: Any = {"num_ranks": 2, "mode": "sync"}
+    return {
+        "rows_exponent": growth(entries, "num_rows", "step_ms", **step),
+        "history_exponent": growth(entries, "history_length", "step_ms", **step),
+        "history_lookup_exponent": growth(entries, "history_length", "exposed_ms", **lookup),
+        "history_bytes_exponent": growth(entries, "history_length", "bytes_a_step", **lookup),
     }
 
 
@@ -138,7 +154,7 @@ def plot(entries: Sequence[Mapping[str, Any]], path: Path) -> None:
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    figure, all_axes = pyplot.subplots(1, len(SIZES), figsize=(5 * len(SIZES), 4), layout="constrained")
+    figure, all_axes = pyplot.subplots(1, len(SIZES), figsize=(5 * len(SIZES), 4), sharey=True, layout="constrained")
     for axes, name in zip(all_axes, SIZES, strict=True):
         for num_ranks in RANKS:
             for mode, style in zip(MODES, ("-", "--"), strict=True):
@@ -150,8 +166,11 @@ def plot(entries: Sequence[Mapping[str, Any]], path: Path) -> None:
                 sizes, times = [entry["size"] for entry in chosen], [entry["step_ms"] for entry in chosen]
                 color = f"C{RANKS.index(num_ranks)}"
                 axes.plot(sizes, times, style, marker="o", color=color, label=f"{num_ranks} ranks, {mode}")
-        axes.set(xscale="log", yscale="log", xlabel=name, ylabel="step, ms")
-    all_axes[0].legend(fontsize=8)
+        axes.set(xscale="log", yscale="log", xlabel=name)
+        axes.set_xticks(SIZES[name], [f"{size:,}" for size in SIZES[name]])
+        axes.set_xticks([], minor=True)
+    all_axes[0].set_ylabel("step, ms")
+    figure.legend(*all_axes[0].get_legend_handles_labels(), loc="outside right upper")
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
 
@@ -178,15 +197,8 @@ def main() -> None:
                 place = {"varies": varies, "size": getattr(workload, varies), "num_ranks": num_ranks, "mode": mode}
                 entries.append({**place, **means})
     plot(entries, RESULTS / "scaling.png")
-    of_steps = exponents(entries)
-    headline = {
-        "rows_exponent": of_steps["num_rows_exponent_semi"],
-        "history_exponent": of_steps["history_length_exponent_semi"],
-        # A synchronous step waits for all of its lookup.
-        "history_lookup_exponent": growth(entries, "history_length", "exposed_ms", num_ranks=2, mode="sync"),
-        "history_bytes_exponent": growth(entries, "history_length", "bytes_a_step", num_ranks=2, mode="sync"),
-    }
-    publish("scaling", {**headline, **of_steps, "results": entries, "base": asdict(BASE)}, quick=options.quick)
+    result = {**headline(entries), "exponents": exponents(entries), "results": entries, "base": asdict(BASE)}
+    publish("scaling", result, quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -53,15 +53,17 @@ def test_an_exponent_is_the_slope_of_the_logarithms() -> None:
     assert scaling.exponent([1, 4, 16], [5.0, 10.0, 20.0]) == pytest.approx(0.5)
 
 
-def test_exponents_are_of_one_rank_and_one_varying_size() -> None:
+def test_an_exponent_is_of_one_number_of_ranks_and_one_varying_size() -> None:
     entries = [
-        {"varies": name, "size": size, "num_ranks": ranks, "mode": mode, "step_ms": float(size) ** (ranks - 1)}
+        {"varies": name, "size": size, "num_ranks": ranks, "mode": mode, "step_ms": float(size) ** ranks}
         for name, sizes in scaling.SIZES.items()
         for size in sizes
-        for ranks in (1, 2)
+        for ranks in scaling.RANKS
         for mode in scaling.MODES
     ]
-    assert set(scaling.exponents(entries).values()) == {0.0}
+    found = scaling.exponents(entries)
+    for ranks in scaling.RANKS:
+        assert set(found[f"{ranks}_ranks"].values()) == {float(ranks)}
 
 
 def test_every_size_is_measured_and_no_two_vary_at_once() -> None:
