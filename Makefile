@@ -47,7 +47,7 @@ test: $(DEV) ## every test but those of the lanes below
 test-containers: $(DEV) ## the images and the DAG in containers; installs a Docker engine where none answers and it may
 	@images/engine.sh start
 	@images/build.sh data trainer-cpu
-	@$(BIN)/python -m pytest -m containers tests/containers
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m containers tests/containers
 
 images: $(CPU) ## build what steps run in: [IMAGES="data trainer-cpu"] [BASE_IMAGE=...]
 	@images/build.sh $(IMAGES)

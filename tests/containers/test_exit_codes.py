@@ -8,7 +8,8 @@ import pytest
 from components.images import DATA_IMAGE
 from pipelines.runners.docker import Containers
 
-pytestmark = pytest.mark.containers
+# One worker, for both look at every container of ours on the engine.
+pytestmark = [pytest.mark.containers, pytest.mark.xdist_group("containers of ours")]
 
 
 def run(engine: docker.DockerClient, *command: str, **arguments: Any) -> int:

@@ -12,7 +12,7 @@ from components.images import DATA_IMAGE, TRAINER_IMAGE
 from tests.conftest import REPOSITORY
 from tests.containers.conftest import Held
 
-pytestmark = pytest.mark.containers
+pytestmark = [pytest.mark.containers, pytest.mark.xdist_group("images")]
 
 LOCKS = {DATA_IMAGE: "data", TRAINER_IMAGE: "cpu"}
 FROM_ANOTHER_USER = {"user": "54321:54321"}

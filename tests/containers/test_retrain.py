@@ -22,7 +22,8 @@ from tests.conftest import REPOSITORY, Thawline
 from tests.containers.servers import MlflowServer
 from tests.pipelines.test_retrain import on
 
-pytestmark = pytest.mark.containers
+# One worker, for both look at every container of ours on the engine.
+pytestmark = [pytest.mark.containers, pytest.mark.xdist_group("containers of ours")]
 
 LABEL = "thawline.run"
 DATE = ("--date", "2024-01-09")
