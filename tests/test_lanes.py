@@ -54,6 +54,31 @@ def collected(*selections: list[str]) -> list[set[str]]:
     return [set(found) for found in json.loads(done.stdout)]
 
 
+GROUPED = """
+import os
+import pytest
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory):
+    (tmp_path_factory.getbasetemp().parent / f"told-{os.getpid()}").touch()
+
+@pytest.mark.xdist_group("story")
+@pytest.mark.parametrize("chapter", range(8))
+def test_story(story, chapter):
+    pass
+"""
+
+
+def test_a_group_is_told_to_one_worker_once(tmp_path: Path) -> None:
+    """Each of our stories takes minutes to tell; grouping was lost once without a word."""
+    (tmp_path / "test_story.py").write_text(GROUPED)
+    options = ["-n", "2", "--dist", "loadgroup", "--basetemp", str(tmp_path / "base"), "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *options, "test_story.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "8 passed" in done.stdout, done.stdout + done.stderr
+    assert len(list((tmp_path / "base").glob("told-*"))) == 1
+
+
 def test_what_is_marked_is_left_out_of_make_test() -> None:
     found = lanes()
     assert found.keys() >= {"test", *(f"test-{marker}" for marker in markers())}
