@@ -1,6 +1,6 @@
 """The end of every benchmark: one JSON object, on the last line and in ``benchmarks/results/<name>.json``.
 
-A quick run's is ``<name>_quick.json``: it never replaces the full run's figures.
+A quick run's is ``<name>_quick.json``: it never replaces the full run's figures, nor its plot.
 """
 
 import json
@@ -19,12 +19,18 @@ _PACKAGES = ("torch", "torchrec", "fbgemm-gpu-cpu", "pyarrow", "numpy", "duckdb"
 
 def publish(name: str, figures: Mapping[str, Any], *, quick: bool = False) -> None:
     """Writes and prints figures, with the machine, the versions and the commit that they come from."""
-    name = f"{name}_quick" if quick else name
-    result = {"benchmark": name, **figures, "machine": _machine(), "versions": _versions(), "commit": _commit()}
+    path = result_path(f"{name}.json", quick=quick)
+    result = {"benchmark": path.stem, **figures, "machine": _machine(), "versions": _versions(), "commit": _commit()}
     text = json.dumps(result)
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
+    path.write_text(json.dumps(result, indent=2) + "\n")
     print(text, flush=True)
+
+
+def result_path(name: str, *, quick: bool = False) -> Path:
+    """Where a file of figures or a plot belongs."""
+    path = RESULTS / name
+    return path.with_stem(f"{path.stem}_quick") if quick else path
 
 
 def _machine() -> dict[str, Any]:

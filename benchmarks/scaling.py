@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
 from benchmarks.hosts import add_rank_options, report_rank, run_ranks
-from benchmarks.report import RESULTS, publish
+from benchmarks.report import publish, result_path
 from benchmarks.workload import Network, Samples, Workload, cycle, loss_of
 from trainer.embeddings.sharded import ShardedTables
 from trainer.semisync.forward import Mode, PrefetchingForward
@@ -136,14 +137,14 @@ def exponents(entries: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float
 
 def headline(entries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """What is asked of growth; steps on one rank, where nobody takes turns, and lookups on two, where rows travel."""
-    step: Any = {"num_ranks": 1, "mode": "semi"}
+    alone = partial(growth, entries, num_ranks=1, mode="semi")
     # A synchronous step waits for all of its lookup.
-    lookup: Any = {"num_ranks": 2, "mode": "sync"}
+    together = partial(growth, entries, num_ranks=2, mode="sync")
     return {
-        "rows_exponent": growth(entries, "num_rows", "step_ms", **step),
-        "history_exponent": growth(entries, "history_length", "step_ms", **step),
-        "history_lookup_exponent": growth(entries, "history_length", "exposed_ms", **lookup),
-        "history_bytes_exponent": growth(entries, "history_length", "bytes_a_step", **lookup),
+        "rows_exponent": alone("num_rows", "step_ms"),
+        "history_exponent": alone("history_length", "step_ms"),
+        "history_lookup_exponent": together("history_length", "exposed_ms"),
+        "history_bytes_exponent": together("history_length", "bytes_a_step"),
     }
 
 
@@ -196,7 +197,7 @@ def main() -> None:
                 means = {name: round(statistics.fmean(of[name] for of in found), 3) for name in found[0]}
                 place = {"varies": varies, "size": getattr(workload, varies), "num_ranks": num_ranks, "mode": mode}
                 entries.append({**place, **means})
-    plot(entries, RESULTS / "scaling.png")
+    plot(entries, result_path("scaling.png", quick=options.quick))
     result = {**headline(entries), "exponents": exponents(entries), "results": entries, "base": asdict(BASE)}
     publish("scaling", result, quick=options.quick)
 

@@ -66,6 +66,25 @@ def test_an_exponent_is_of_one_number_of_ranks_and_one_varying_size() -> None:
         assert set(found[f"{ranks}_ranks"].values()) == {float(ranks)}
 
 
+def test_the_headline_is_the_step_of_one_rank_and_the_lookup_of_two() -> None:
+    """Each figure grows by a power of its own, which tells which of them was fitted."""
+    powers = {"step_ms": 0.0, "exposed_ms": 0.25, "bytes_a_step": 0.5}
+    entries = [
+        {"varies": name, "size": size, "num_ranks": ranks, "mode": mode}
+        | {figure: size ** (power + ranks + 10 * (mode == "semi")) for figure, power in powers.items()}
+        for name, sizes in scaling.SIZES.items()
+        for size in map(float, sizes)
+        for ranks in scaling.RANKS
+        for mode in scaling.MODES
+    ]
+    assert scaling.headline(entries) == {
+        "rows_exponent": 11.0,
+        "history_exponent": 11.0,
+        "history_lookup_exponent": 2.25,
+        "history_bytes_exponent": 2.5,
+    }
+
+
 def test_every_size_is_measured_and_no_two_vary_at_once() -> None:
     for name, workload in scaling.points():
         differing = [size for size in scaling.SIZES if getattr(workload, size) != getattr(scaling.BASE, size)]

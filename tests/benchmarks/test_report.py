@@ -25,3 +25,4 @@ def test_a_quick_run_leaves_the_full_run_s_figures(monkeypatch: pytest.MonkeyPat
     report.publish("tiny", {"answer": 7}, quick=True)
     answers = {path.name: json.loads(path.read_text())["answer"] for path in tmp_path.iterdir()}
     assert answers == {"tiny.json": 42, "tiny_quick.json": 7}
+    assert report.result_path("tiny.png", quick=True).name == "tiny_quick.png"
